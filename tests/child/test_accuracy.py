@@ -40,16 +40,16 @@ def test_a_submission_takes_what_it_takes_a_c_program(
 ) -> None:
     """Also on a slow interpreter that is interrupted now and then."""
     library = build_libcuda(tmp_path, SCRIPTS[script])
-    found = run("launch", library, clock=clock).samples["submit"]["median"]
-    assert found == pytest.approx(c_loop_s(library, "submit", 4000), rel=WITHIN)
+    result = run("launch", library, clock=clock).samples["submit"]["median"]
+    assert result == pytest.approx(c_loop_s(library, "submit", 4000), rel=WITHIN)
 
 
 @pytest.mark.parametrize("mode", ["submit", "roundtrip", "pipelined", "graph"])
 def test_every_warm_mode_takes_what_it_takes_a_c_program(tmp_path: Path, mode: str) -> None:
     script = "launch_ns 5000\nsync_ns 12000\ngraph_launch_ns 60000\ngraph_node_ns 1500"
     library = build_libcuda(tmp_path, script)
-    found = run("launch", library).samples[mode]["median"]
-    assert found == pytest.approx(c_loop_s(library, mode), rel=WITHIN)
+    result = run("launch", library).samples[mode]["median"]
+    assert result == pytest.approx(c_loop_s(library, mode), rel=WITHIN)
 
 
 def test_two_kinds_of_launch_are_two_figures_and_not_a_mean(tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ def test_pinned_memory_is_asked_for_by_halves(tmp_path: Path, limit: int, expect
 
 def test_ordinary_memory_is_timed_by_the_clock_on_the_wall(tmp_path: Path) -> None:
     script = "copy_ns 8000000\npageable_h2d_bytes_per_second 1e11"
-    found = scripted(tmp_path, "copy", script).samples["pageable_host_to_device"]["median"]
-    assert found == pytest.approx((16 << 20) / 8e-3, rel=0.03)
+    result = scripted(tmp_path, "copy", script).samples["pageable_host_to_device"]["median"]
+    assert result == pytest.approx((16 << 20) / 8e-3, rel=0.03)
 
 
 def test_all_small_probes_together_take_a_thousandth_of_a_minute() -> None:

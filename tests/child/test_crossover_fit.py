@@ -54,8 +54,8 @@ class Counted:
 def test_the_answer_is_right_for_any_overhead_and_any_two_rates(
     overhead_s: float, slow: float, fast: float
 ) -> None:
-    found = crossing(cpu(slow), gpu(overhead_s, fast), allowance=AMPLE)
-    assert found.n == first_win(cpu(slow), gpu(overhead_s, fast))
+    result = crossing(cpu(slow), gpu(overhead_s, fast), allowance=AMPLE)
+    assert result.n == first_win(cpu(slow), gpu(overhead_s, fast))
 
 
 @given(st.floats(1e-8, 1e-2), st.randoms(use_true_random=False))
@@ -65,16 +65,16 @@ def test_noise_moves_the_answer_no_further_than_it_blurs_the_curves(
     noise = 0.05
     uniform = chance.uniform  # type: ignore[attr-defined]  # a random.Random
     cpu_s, gpu_s = cpu(), gpu(overhead_s)
-    found = crossing(
+    result = crossing(
         lambda n: cpu_s(n) * uniform(1 - noise, 1 + noise),
         lambda n: gpu_s(n) * uniform(1 - noise, 1 + noise),
         allowance=AMPLE,
     )
     blur = (1 + noise) / (1 - noise)
-    assert found.n is not None
-    assert gpu_s(found.n) < cpu_s(found.n) * blur
-    if found.below is not None:
-        assert gpu_s(found.below) > cpu_s(found.below) / blur
+    assert result.n is not None
+    assert gpu_s(result.n) < cpu_s(result.n) * blur
+    if result.below is not None:
+        assert gpu_s(result.below) > cpu_s(result.below) / blur
 
 
 @pytest.mark.parametrize("every", [4, 5, 7])
@@ -83,8 +83,8 @@ def test_single_slow_calls_change_nothing(every: int, overhead_s: float) -> None
     def hiccup(call: int) -> float:
         return 20.0 if call % every == 0 else 1.0
 
-    found = crossing(Counted(cpu(), hiccup), Counted(gpu(overhead_s), hiccup), allowance=AMPLE)
-    assert found.n == first_win(cpu(), gpu(overhead_s))
+    result = crossing(Counted(cpu(), hiccup), Counted(gpu(overhead_s), hiccup), allowance=AMPLE)
+    assert result.n == first_win(cpu(), gpu(overhead_s))
 
 
 def test_a_whole_false_measurement_at_the_boundary_is_found_out() -> None:
@@ -107,8 +107,8 @@ def test_a_win_that_does_not_last_is_no_crossing() -> None:
     def gpu_s(n: int) -> float:  # quick below 100, then slow, then quick for good
         return cpu_s(n) * (0.9 if n < 100 else 1.5 if n < 700 else 0.3)
 
-    found = crossing(cpu_s, gpu_s, allowance=AMPLE)
-    assert (found.below, found.n) == (640, 704)
+    result = crossing(cpu_s, gpu_s, allowance=AMPLE)
+    assert (result.below, result.n) == (640, 704)
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=len(LADDER), max_size=len(LADDER)))
@@ -116,13 +116,13 @@ def test_whatever_the_curves_do_the_answer_is_what_the_measured_points_say(
     ratios: list[float],
 ) -> None:
     times = dict(zip(LADDER, ratios, strict=True))
-    found = crossing(cpu(), lambda n: cpu()(n) * times[n], allowance=AMPLE)
-    won = {point.n: times[point.n] < 1 for point in found.curve}
-    if found.n is not None:
-        assert all(won[n] for n in won if n >= found.n)
-        assert found.below is None or LADDER[LADDER.index(found.n) - 1] == found.below
-    assert found.below is None or not won[found.below]
-    assert (found.n, found.below) != (None, None)
+    result = crossing(cpu(), lambda n: cpu()(n) * times[n], allowance=AMPLE)
+    won = {point.n: times[point.n] < 1 for point in result.curve}
+    if result.n is not None:
+        assert all(won[n] for n in won if n >= result.n)
+        assert result.below is None or LADDER[LADDER.index(result.n) - 1] == result.below
+    assert result.below is None or not won[result.below]
+    assert (result.n, result.below) != (None, None)
 
 
 @pytest.mark.parametrize(
@@ -170,10 +170,10 @@ def test_two_wins_in_a_row_and_a_factor_of_two_end_the_climb(
     cpu_ms: tuple[float, ...], largest: int
 ) -> None:
     sizes = (1, 2, 4, 8, 16)
-    found = crossing(
+    result = crossing(
         lambda n: 1e-3 * cpu_ms[sizes.index(n)], lambda _: 1e-3, sizes, allowance=AMPLE
     )
-    assert found.curve[-1].n == largest
+    assert result.curve[-1].n == largest
 
 
 @pytest.mark.parametrize(
@@ -181,9 +181,9 @@ def test_two_wins_in_a_row_and_a_factor_of_two_end_the_climb(
     [Allowance(total_s=0.05, gpu_s=1e9), Allowance(total_s=1e9, gpu_s=0.02)],
 )
 def test_either_part_of_the_allowance_ends_the_climb(allowance: Allowance) -> None:
-    found = crossing(lambda _: 2e-3, lambda _: 3e-3, allowance=allowance)
-    assert found.cut_short
-    assert found.n is None
+    result = crossing(lambda _: 2e-3, lambda _: 3e-3, allowance=allowance)
+    assert result.cut_short
+    assert result.n is None
 
 
 @pytest.mark.parametrize("rates", [(1e10, 5e9), (1e10, 2e10), (1e9, 1e13)])
@@ -205,17 +205,17 @@ def test_the_allowance_bounds_what_is_spent(rates: tuple[float, float]) -> None:
 
 
 def test_a_search_out_of_time_still_says_between_what() -> None:
-    found = crossing(cpu(), gpu(1e-4), allowance=Allowance(total_s=0.004, gpu_s=0.1))
+    result = crossing(cpu(), gpu(1e-4), allowance=Allowance(total_s=0.004, gpu_s=0.1))
     right = first_win(cpu(), gpu(1e-4))
     assert right is not None
-    assert found.below is not None
-    assert found.n is not None
-    assert found.below < right <= found.n
+    assert result.below is not None
+    assert result.n is not None
+    assert result.below < right <= result.n
 
 
 def test_a_climb_out_of_time_is_no_verdict_on_larger_sizes() -> None:
-    found = crossing(cpu(), gpu(0.2), allowance=Allowance(total_s=1.0, gpu_s=0.5))
-    assert (found.n, found.cut_short) == (None, True)
+    result = crossing(cpu(), gpu(0.2), allowance=Allowance(total_s=1.0, gpu_s=0.5))
+    assert (result.n, result.cut_short) == (None, True)
     assert not crossing(cpu(1e12), gpu(1e-3, 1e11), allowance=AMPLE).cut_short
     assert not crossing(cpu(), gpu(1e-4), allowance=AMPLE).cut_short
 

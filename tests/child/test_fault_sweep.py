@@ -68,16 +68,18 @@ def complaint(fault: Fault, run: Run, reason: Reason) -> str | None:
     # A mode that this driver does not offer is an answer: the run may go on.
     an_answer = reason is Reason.UNSUPPORTED
     if failure is None:
-        told = [m for m in document.get("missing", ()) if fault.function in m["detail"]]
-        missing = bool(told) and all(m["reason"] == reason for m in told)
+        report = [m for m in document.get("missing", ()) if fault.function in m["detail"]]
+        missing = bool(report) and all(m["reason"] == reason for m in report)
         replaceable = fault.function in REPLACEABLE or GIVES_BACK.search(fault.function)
         label = fault.function in LABELS or (fault.function, fault.after) == MPS
         spared = replaceable or missing or label
         return None if spared and figures else "figures, as if nothing had happened"
     first = (fault.function, fault.code, reason)
-    seen = (failure["function"], failure["code"], failure["reason"])
+    observed = (failure["function"], failure["code"], failure["reason"])
     named = failure["detail"].startswith(f"{failure['function']}: ") and not figures
-    return None if named and (seen == first or an_answer) else f"{seen}, {failure['detail']}"
+    return (
+        None if named and (observed == first or an_answer) else f"{observed}, {failure['detail']}"
+    )
 
 
 def reason_of(fault: Fault) -> Reason:

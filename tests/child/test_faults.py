@@ -113,14 +113,14 @@ def test_an_orphan_gives_everything_back_and_ends_without_a_document(tmp_path: P
     between.stdin.write(json.dumps(job).encode())
     between.stdin.close()
     with between, calls.open(encoding="ascii") as log:
-        seen = [next(log)]
-        while seen[-1] != "cuLaunchKernel\n":
-            seen.append(next(log))
+        observed = [next(log)]
+        while observed[-1] != "cuLaunchKernel\n":
+            observed.append(next(log))
         between.kill()
-        seen += log  # to the end of the child
+        observed += log  # to the end of the child
         assert between.stdout.read() == b""
-    assert seen.count("cuLaunchKernel\n") < 4000
-    assert seen[-1] == "cuDevicePrimaryCtxRelease_v2\n"
+    assert observed.count("cuLaunchKernel\n") < 4000
+    assert observed[-1] == "cuDevicePrimaryCtxRelease_v2\n"
 
 
 @pytest.mark.parametrize(
@@ -247,9 +247,9 @@ def opened(option: str, job: dict[str, Any]) -> tuple[bool, bool]:
         text=True,
         check=True,
     )
-    heard = ended.stderr.splitlines()
-    cuda_too = any(line.startswith("ctypes.dlopen") and "libcuda" in line for line in heard)
-    return "import numpy" in heard, cuda_too
+    received = ended.stderr.splitlines()
+    cuda_too = any(line.startswith("ctypes.dlopen") and "libcuda" in line for line in received)
+    return "import numpy" in received, cuda_too
 
 
 def test_a_child_loads_what_its_question_needs_and_no_more(tmp_path: Path) -> None:

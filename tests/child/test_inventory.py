@@ -79,8 +79,8 @@ def test_the_folder_of_windows_driver_store_that_the_driver_was_loaded_from_is_l
     store.mkdir(parents=True)
     for folder, name in ((store, "nv_dispi.inf_amd64_1"), (tmp_path, None)):
         library = build_libcuda(folder)
-        found = listing(library).document
-        assert (found["driver_folder"], found["library"]) == (name, str(library))
+        result = listing(library).document
+        assert (result["driver_folder"], result["library"]) == (name, str(library))
 
 
 def test_inventory_waits_for_a_slow_start_of_the_driver(tmp_path: Path) -> None:
@@ -93,10 +93,10 @@ def test_second_gpu_that_cannot_be_described_costs_only_itself(
     tmp_path: Path, function: str
 ) -> None:
     script = f"devices 2\nfail {function} 999 1"
-    found = listing(build_libcuda(tmp_path, script)).document
-    assert [gpu["uuid"] for gpu in found["devices"]] == [GPU]
-    assert found["failure"] is None
-    (refused,) = found["refused"]
+    result = listing(build_libcuda(tmp_path, script)).document
+    assert [gpu["uuid"] for gpu in result["devices"]] == [GPU]
+    assert result["failure"] is None
+    (refused,) = result["refused"]
     assert (refused["function"], refused["code"]) == (function, 999)
     assert "GPU 1" in refused["detail"]
     assert scripted(tmp_path / "run", "launch", script).samples

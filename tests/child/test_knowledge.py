@@ -36,7 +36,7 @@ class Noted(Progress):
 
 def notes(gpu: CudaGpu, noted: Noted, calls: tuple[Call, ...], count: int) -> list[int]:
     """How many notes each timed loop writes for ``count`` calls."""
-    budget, found = Budget(30), []
+    budget, result = Budget(30), []
     for loop in (
         lambda: single_calls(gpu, calls[0], count, budget),
         lambda: sequences(gpu, calls, count, budget),
@@ -46,8 +46,8 @@ def notes(gpu: CudaGpu, noted: Noted, calls: tuple[Call, ...], count: int) -> li
     ):
         before = noted.count
         loop()
-        found.append(noted.count - before)
-    return found
+        result.append(noted.count - before)
+    return result
 
 
 def test_timed_loops_write_no_note_however_many_calls_they_make(tmp_path: Path) -> None:
@@ -56,11 +56,11 @@ def test_timed_loops_write_no_note_however_many_calls_they_make(tmp_path: Path) 
         with cuda.opened(Job(gpu=GPU, cuda_library=str(library)), spin=True, progress=noted) as gpu:
             empty = gpu.launch(gpu.kernel("gpud_empty"), (1, 1), (1, 1))
             notes(gpu, noted, (empty, gpu.wait), 1)  # which makes the second lane
-            one, many = (notes(gpu, noted, (empty, gpu.wait), count) for count in (1, 200))
+            item, many = (notes(gpu, noted, (empty, gpu.wait), count) for count in (1, 200))
     finally:
         _unload(library)
-    assert one == many
-    assert all(one)
+    assert item == many
+    assert all(item)
 
 
 def test_slow_start_of_the_driver_counts_against_no_budget(tmp_path: Path) -> None:

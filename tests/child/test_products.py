@@ -147,6 +147,6 @@ def test_the_numpy_twin_agrees_with_the_definition(method: Method) -> None:
         gpu.upload(buffer, method.encoded(content))
     assert gpu.launch(gpu.kernel(method.kernel), (1, 1), method.block, a, b, c, n).real() == 0
     left, right = (np.array([VALUES[byte] for byte in content]).reshape(n, n) for content in raw)
-    found = np.frombuffer(gpu.download(c), np.float32).reshape(n, n)
-    np.testing.assert_array_equal(found, left @ right)
+    result = np.frombuffer(gpu.download(c), np.float32).reshape(n, n)
+    np.testing.assert_array_equal(result, left @ right)
     gpu.close()

@@ -92,7 +92,7 @@ def test_the_largest_size_whose_call_is_not_too_long_is_chosen(rate: float) -> N
 def test_pilots_grow_to_a_millisecond_and_not_far_beyond(rate: float) -> None:
     pace = Paced(rate)
     choose(pace)
-    first = next((one for one in pace.single if one >= PILOT_S), SIZES[-1] / rate)
+    first = next((item for item in pace.single if item >= PILOT_S), SIZES[-1] / rate)
     assert first <= max(4 * PILOT_S, SIZES[0] / rate)
     assert max(pace.single) <= max(CALL_S * 1.001, SIZES[0] / rate)
 

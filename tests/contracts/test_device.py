@@ -83,9 +83,9 @@ def gpu(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gpu]:
             with stand_in(tmp_path) as made:
                 yield made
         case _:
-            found = cuda.inventory(Job())
-            assert found.devices, found.failure
-            with cuda.opened(Job(gpu=found.devices[0].uuid), spin=True) as made:
+            result = cuda.inventory(Job())
+            assert result.devices, result.failure
+            with cuda.opened(Job(gpu=result.devices[0].uuid), spin=True) as made:
                 yield made
 
 
@@ -153,12 +153,12 @@ def test_nbody_agrees_with_double_precision(gpu: Gpu) -> None:
     pos, acc = floats(gpu, bodies), gpu.alloc(16 * n)
     call = gpu.launch(gpu.kernel("gpud_nbody"), (n // BLOCK, 1), (BLOCK, 1), pos, acc, n, 0.01)
     perform(gpu, call)
-    found, stored = read(gpu, acc), read(gpu, pos)
+    result, stored = read(gpu, acc), read(gpu, pos)
     for body in range(0, n, 37):
         expected = acceleration(stored, body)
-        off = math.dist(found[4 * body : 4 * body + 3], expected)
+        off = math.dist(result[4 * body : 4 * body + 3], expected)
         assert off / math.hypot(*expected) < 1e-3
-        assert found[4 * body + 3] == 0
+        assert result[4 * body + 3] == 0
 
 
 def test_every_launch_happens_once(gpu: Gpu) -> None:
@@ -244,13 +244,13 @@ def test_a_part_of_host_memory_can_be_copied(gpu: Gpu, *, pinned: bool) -> None:
 def test_a_time_between_events_that_cannot_be_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said_ms: float
 ) -> None:
-    def said(target: Any, *_: object) -> int:
+    def text(target: Any, *_: object) -> int:
         target._obj.value = said_ms
         return 0
 
     with stand_in(tmp_path) as gpu:
         assert isinstance(gpu, CudaGpu)
-        monkeypatch.setitem(gpu._driver.function, "cuEventElapsedTime", said)
+        monkeypatch.setitem(gpu._driver.function, "cuEventElapsedTime", text)
         with pytest.raises(ProbeError, match="passed between two events") as caught:
             gpu.timed(gpu.launch(gpu.kernel("gpud_empty"), (1, 1), (1, 1)))
         assert caught.value.failure.reason is Reason.CUDA_ERROR
@@ -285,9 +285,9 @@ def use_everything(gpu: Gpu) -> None:
 
 def test_the_most_that_was_held_at_once_is_remembered(tmp_path: Path) -> None:
     with stand_in(tmp_path) as gpu:
-        kept = gpu.alloc(1 << 20)
+        remaining = gpu.alloc(1 << 20)
         gpu.free(gpu.alloc(3 << 20))
-        gpu.free(kept)
+        gpu.free(remaining)
         gpu.alloc(2 << 20)
         gpu.host(1 << 16)
         gpu.host(1 << 16, pinned=False)

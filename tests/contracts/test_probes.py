@@ -49,11 +49,11 @@ def test_a_spec_is_named_after_its_file_and_has_a_budget(name: str) -> None:
 def test_the_listing_is_what_the_folder_holds() -> None:
     listed = ask("--list", b"").document
     assert listed["refused"] == {}
-    told = {
+    reported = {
         spec["name"]: ProbeSpec(**{**spec, "modes": tuple(spec["modes"])})
         for spec in listed["probes"]
     }
-    assert told == SPECS
+    assert reported == SPECS
 
 
 def test_every_mode_is_measured_or_missing_and_no_other(ran: tuple[ProbeSpec, Ended]) -> None:
@@ -140,17 +140,17 @@ def table(specs: dict[str, ProbeSpec]) -> str:
 
 def test_the_document_holds_the_table_of_the_specs(request: pytest.FixtureRequest) -> None:
     before, held, after = DOCUMENT.read_text(encoding="utf-8").split(MARK)
-    wanted = f"\n{table(SPECS)}\n"
+    expected = f"\n{table(SPECS)}\n"
     if request.config.getoption("--update-golden"):
-        DOCUMENT.write_text(MARK.join((before, wanted, after)), encoding="utf-8")
+        DOCUMENT.write_text(MARK.join((before, expected, after)), encoding="utf-8")
         return
-    assert held == wanted, "pytest tests/contracts/test_probes.py --update-golden rewrites it"
+    assert held == expected, "pytest tests/contracts/test_probes.py --update-golden rewrites it"
 
 
 @pytest.mark.parametrize("name", sorted(SPECS))
 def test_the_document_describes_every_probe_and_every_mode(name: str) -> None:
-    _, found, after = DOCUMENT.read_text(encoding="utf-8").partition(f"\n## {name}\n")
-    assert found
+    _, result, after = DOCUMENT.read_text(encoding="utf-8").partition(f"\n## {name}\n")
+    assert result
     section = after.partition("\n## ")[0]
     for mode in SPECS[name].modes:
         assert f"`{mode}`" in section

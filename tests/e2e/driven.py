@@ -189,16 +189,16 @@ class Machine:
     def good(self) -> int:
         """How many runs have figures."""
         with contextlib.suppress(sqlite3.OperationalError), self.reading() as history:
-            asked = "SELECT count(*) FROM runs WHERE probe = 'launch' AND failure IS NULL"
-            count: int = history.execute(asked).fetchone()[0]
+            request = "SELECT count(*) FROM runs WHERE probe = 'launch' AND failure IS NULL"
+            count: int = history.execute(request).fetchone()[0]
             return count
         return 0
 
     def more_runs(self, count: int) -> None:
         """Wait until so many more have figures."""
-        wanted = self.good() + count
+        target = self.good() + count
         within_s = 20 + A_RUN_S * count
-        until(lambda: self.good() >= wanted, f"{count} more runs", within_s, every_s=LOOK_EVERY_S)
+        until(lambda: self.good() >= target, f"{count} more runs", within_s, every_s=LOOK_EVERY_S)
 
     def state(self, name: str) -> str:
         """What the program has written of its own knowledge under a name, empty for nothing."""
@@ -209,18 +209,24 @@ class Machine:
 
     def decided(self) -> dict[str, list[Decision]]:
         """The alarms that the program has written, by mode."""
-        found: dict[str, list[Decision]] = {}
+        result: dict[str, list[Decision]] = {}
         with contextlib.suppress(sqlite3.OperationalError), self.reading() as history:
             rows = history.execute("SELECT stream, seq, body FROM alarms ORDER BY stream, seq")
             for stream, seq, body in rows:
-                told = json.loads(body)
-                what = (seq, told["kind"], told["worse"], told["effect"]["ratio"], told["samples"])
-                found.setdefault(json.loads(stream)[2], []).append(Decision(*what))
-        return found
+                report = json.loads(body)
+                what = (
+                    seq,
+                    report["kind"],
+                    report["worse"],
+                    report["effect"]["ratio"],
+                    report["samples"],
+                )
+                result.setdefault(json.loads(stream)[2], []).append(Decision(*what))
+        return result
 
     def expected(self) -> dict[str, list[Decision]]:
         """The same as the history gives it when it is judged in one go, without any program."""
-        found: dict[str, list[Decision]] = {}
+        result: dict[str, list[Decision]] = {}
         limits = Parameters(
             look_span_s=self.detector["update_span_s"],
             window_span_s=self.detector["window_span_s"],
@@ -236,9 +242,9 @@ class Machine:
                 alarm = judge.push(Observation(run["finished_s"], median, driver, flags))
                 if alarm is not None:
                     ratio, kind = alarm.effect.ratio, alarm.kind.value
-                    told = Decision(alarm.seq, kind, alarm.worse, ratio, alarm.samples)
-                    found.setdefault(mode, []).append(told)
-        return found
+                    report = Decision(alarm.seq, kind, alarm.worse, ratio, alarm.samples)
+                    result.setdefault(mode, []).append(report)
+        return result
 
 
 PYTHON = """#!/bin/bash

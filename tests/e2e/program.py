@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 def only(*names: str) -> dict[str, Any]:
     """Settings that leave these probes on and no other."""
-    known = {file.stem for file in Path(probes.__file__).parent.glob("[a-z]*.py")}
-    assert set(names) <= known
-    return {"disabled": sorted(known - set(names))}
+    every = {file.stem for file in Path(probes.__file__).parent.glob("[a-z]*.py")}
+    assert set(names) <= every
+    return {"disabled": sorted(every - set(names))}
 
 
 LIBFAKETIME = next(iter(Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None)
@@ -75,11 +75,11 @@ def alive(pid: int) -> bool:
 
 def children_of(pid: int) -> list[int]:
     """Direct children, living ones."""
-    found = []
+    result = []
     for task in Path("/proc", str(pid), "task").glob("*/children"):
         with contextlib.suppress(OSError):
-            found += [int(child) for child in task.read_text().split()]
-    return [child for child in found if alive(child)]
+            result += [int(child) for child in task.read_text().split()]
+    return [child for child in result if alive(child)]
 
 
 def cuda(home: Path, script: str = "", without: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -251,8 +251,8 @@ class Program:
             f"health of {component} at {level} for {reason}",
             within_s,
         )
-        found: dict[str, Any] = document["health"][component]
-        return found
+        result: dict[str, Any] = document["health"][component]
+        return result
 
     def metrics(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
         """One scrape: (name, sorted labels) -> value; empty while nobody answers."""
@@ -288,10 +288,10 @@ class Program:
     def events(self, kind: str) -> list[dict[str, Any]]:
         """What /api/v1/events gives of one kind, oldest first."""
         with contextlib.suppress(OSError, urllib.error.URLError):
-            found: list[dict[str, Any]] = json.loads(self.get(f"/api/v1/events?kind={kind}"))[
+            result: list[dict[str, Any]] = json.loads(self.get(f"/api/v1/events?kind={kind}"))[
                 "events"
             ]
-            return found[::-1]
+            return result[::-1]
         return []
 
     def agent_pid(self) -> int | None:

@@ -66,15 +66,15 @@ def probe(gpud: Program, *words: str) -> subprocess.CompletedProcess[str]:
     return gpud.cli("probe", *words)
 
 
-def told(stream: IO[str] | None, pattern: str) -> re.Match[str]:
+def reported(stream: IO[str] | None, pattern: str) -> re.Match[str]:
     """Read lines until one has the pattern."""
     assert stream is not None
-    seen = []
+    observed = []
     for text in stream:
-        seen.append(text)
-        if found := re.search(pattern, text):
-            return found
-    raise AssertionError(f"no {pattern!r} in {''.join(seen)}")
+        observed.append(text)
+        if results := re.search(pattern, text):
+            return results
+    raise AssertionError(f"no {pattern!r} in {''.join(observed)}")
 
 
 def on_a_terminal(gpud: Program, *words: str, **environ: str) -> tuple[int, str]:
@@ -100,8 +100,8 @@ def on_a_terminal(gpud: Program, *words: str, **environ: str) -> tuple[int, str]
 
 
 def document(ran: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads(ran.stdout)
-    return said
+    output: dict[str, Any] = json.loads(ran.stdout)
+    return output
 
 
 @contextlib.contextmanager
@@ -121,8 +121,8 @@ def taken_lock(gpud: Program, *, overdue_s: float = 3600.0) -> Iterator[int]:
 def measuring(gpud: Program) -> int | None:
     """The child that has the lock and runs ``launch``."""
     with (gpud.run_dir / "gpu.lock").open("rb") as file:
-        found = launch.lock_holder(file.fileno())
-    return found.process.pid if found is not None and "launch" in found.what else None
+        results = launch.lock_holder(file.fileno())
+    return results.process.pid if results is not None and "launch" in results.what else None
 
 
 def looks(pid: int) -> bool:
@@ -147,7 +147,9 @@ def test_a_terminal_shows_a_line_for_each_run_then_the_table_and_the_distributio
     # The two modes of the distribution are two lines, and no figure lies between them. How near
     # they come to 20 and 80 is a matter of the cores, and of tests/child/test_accuracy.py.
     modes = (re.match(r" +(?:launch +)?submit \((\d+) %\) +([\d.]+) µs", text) for text in shown)
-    (quick_share, quick_us), (slow_share, slow_us) = (found.groups() for found in modes if found)
+    (quick_share, quick_us), (slow_share, slow_us) = (
+        results.groups() for results in modes if results
+    )
     assert int(quick_share) + int(slow_share) == 100
     assert int(quick_share) > 70
     assert float(quick_us) < 30
@@ -164,10 +166,10 @@ def test_in_a_pipe_there_are_lines_and_beside_a_document_nothing(gpud: Program) 
     assert "\x1b" not in ran.stdout
     quiet = probe(gpud, "cpu_matmul", "--repeat", "2", "--json")
     assert quiet.stderr == ""
-    said = document(quiet)
-    assert [run["repeat"] for run in said["runs"]] == [1, 2]
-    middle = sorted(run["samples"][0]["median"] for run in said["runs"])
-    (result,) = said["results"]
+    output = document(quiet)
+    assert [run["repeat"] for run in output["runs"]] == [1, 2]
+    middle = sorted(run["samples"][0]["median"] for run in output["runs"])
+    (result,) = output["results"]
     assert result["value"] == pytest.approx(sum(middle) / 2)
     assert (result["low"], result["high"]) == (middle[0], middle[1])
 
@@ -175,12 +177,12 @@ def test_in_a_pipe_there_are_lines_and_beside_a_document_nothing(gpud: Program) 
 def test_one_gpu_of_two_is_measured_by_its_uuid_and_the_cpu_anyway(gpud: Program) -> None:
     uuid = "GPU-6d0c5f2e-8a41-4b7d-9e13-000000000001"
     driver(gpud, f"devices 2\ndevice.1.uuid {uuid[4:]}\n")
-    said = document(probe(gpud, "launch", "cpu_call", "--gpu", uuid.upper(), "--json"))
-    assert [(run["probe"], run["gpu"]) for run in said["runs"]] == [
+    output = document(probe(gpud, "launch", "cpu_call", "--gpu", uuid.upper(), "--json"))
+    assert [(run["probe"], run["gpu"]) for run in output["runs"]] == [
         ("cpu_call", None),
         ("launch", 1),
     ]
-    assert said["runs"][1]["device"]["uuid"] == uuid
+    assert output["runs"][1]["device"]["uuid"] == uuid
 
 
 def test_a_figure_is_held_against_the_kept_history(gpud: Program) -> None:
@@ -203,7 +205,7 @@ def test_a_figure_is_held_against_the_kept_history(gpud: Program) -> None:
 def test_probe_waits_for_a_running_probe_and_names_its_process(gpud: Program) -> None:
     with taken_lock(gpud) as fd, gpud.begin("probe", "cpu_call") as process:
         words = rf"waiting for process {os.getpid()} \(nbody on GPU-\\x1b1\).*has run for \d+ s"
-        told(process.stderr, words)
+        reported(process.stderr, words)
         fcntl.flock(fd, fcntl.LOCK_UN)
         process.communicate(timeout=60)
         assert process.returncode == 0
@@ -265,7 +267,7 @@ def test_interrupted_probe_kills_no_process_and_names_what_still_runs(
         gpud.start()
         gpud.status_when(lambda d: d["counters"]["runs"].get("triad"), "the first rounds")
     with gpud.begin("probe", "cpu_call", "launch") as process:
-        told(process.stderr, "launch on GPU 0")
+        reported(process.stderr, "launch on GPU 0")
         child = until(lambda: measuring(gpud), "the child in the lock")
         process.send_signal(sent)
         out, err = process.communicate(timeout=60)
@@ -286,8 +288,8 @@ def test_an_interrupted_document_says_so(gpud: Program) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    said = json.loads(out)
-    assert (said["interrupted"], said["runs"]) == (True, [])
+    output = json.loads(out)
+    assert (output["interrupted"], output["runs"]) == (True, [])
     assert err == "gpud: interrupted; nothing was running\n"  # what it waited for is not its own
 
 
@@ -303,8 +305,8 @@ def test_the_agent_that_runs_does_it_and_keeps_an_event_with_the_uid(gpud: Progr
         "cpu_call (2 of 2) ...",
         "launch on GPU 0, NVIDIA GeForce RTX 4070 (stand-in) (2 of 2) ...",
     ]
-    said = document(probe(gpud, "cpu_call", "--json"))
-    assert [(run["probe"], run["failure"]) for run in said["runs"]] == [("cpu_call", None)]
+    output = document(probe(gpud, "cpu_call", "--json"))
+    assert [(run["probe"], run["failure"]) for run in output["runs"]] == [("cpu_call", None)]
     (_, event) = gpud.events("probe_requested")
     assert (event["probes"], event["uid"]) == ("cpu_call", os.geteuid())
     missing = probe(gpud, "launch", "--gpu", "7")

@@ -91,8 +91,8 @@ def test_a_machine_without_a_gpu_is_well_and_status_says_so() -> None:
             health = gpud.health(component, 0, "no_gpu")
             assert health["detail"] in NO_GPU
         gpud.status_when(lambda d: d["state"] == "ok" and d["probes"], "everything well")
-        asked = gpud.cli("status")
-        assert asked.returncode == 0, asked.stdout
+        request = gpud.cli("status")
+        assert request.returncode == 0, request.stdout
         assert "health_changed" not in gpud.logs()  # it was at no moment said to be broken
         restarted = gpud.stop()
         assert restarted == 0

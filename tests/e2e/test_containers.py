@@ -39,7 +39,7 @@ def test_the_containers_figure_is_published_compared_and_kept() -> None:
         metrics = gpud.metrics()
         gpud.stop()
         with closing(sqlite3.connect(gpud.home / "var/lib/gpud/gpud.db")) as database:
-            kept = database.execute(
+            stored = database.execute(
                 "SELECT gpu_uuid, median FROM runs JOIN samples ON run_id = id"
                 " WHERE probe = 'container_nbody'"
             ).fetchall()
@@ -56,4 +56,4 @@ def test_the_containers_figure_is_published_compared_and_kept() -> None:
     assert document["containers"]["verdict"] == "agrees"
     assert document["health"]["containers"]["level"] == 0
     (device,) = document["cuda"]["devices"]
-    assert kept == [(device["uuid"], 3.863604e12)]
+    assert stored == [(device["uuid"], 3.863604e12)]

@@ -72,23 +72,23 @@ def supervisors(gpud: Program) -> list[int]:
     listed = subprocess.run(
         ["pgrep", "-f", f"gpud --home {gpud.home} up"], capture_output=True, text=True, check=False
     )
-    found = {int(pid) for pid in listed.stdout.split()}
-    forked = {child for pid in found for child in children_of(pid)}
-    return sorted(found - forked)
+    result = {int(pid) for pid in listed.stdout.split()}
+    forked = {child for pid in result for child in children_of(pid)}
+    return sorted(result - forked)
 
 
 def test_down_keeps_dockerd_and_the_next_up_adopts_it(
     gpud: Program, dockerd: PrivateDockerd
 ) -> None:
-    [kept] = up(gpud, dockerd)
+    [stored] = up(gpud, dockerd)
     agent = gpud.agent_pid()
     assert agent is not None
     assert gpud.cli("down").returncode == 0
     assert not alive(agent)
-    assert dockerd.dockerds() == [kept]
+    assert dockerd.dockerds() == [stored]
     assert gpud.cli("up").returncode == 0
     gpud.health("dockerd", 0)
-    assert dockerd.dockerds() == [kept]
+    assert dockerd.dockerds() == [stored]
 
 
 def test_down_is_remembered_until_up_and_restart_is_no_down(gpud: Program) -> None:
@@ -106,11 +106,11 @@ def test_down_is_remembered_until_up_and_restart_is_no_down(gpud: Program) -> No
 def test_restart_is_a_new_supervisor_beside_the_same_dockerd(
     gpud: Program, dockerd: PrivateDockerd
 ) -> None:
-    [kept], before = up(gpud, dockerd), supervisor(gpud)
+    [stored], before = up(gpud, dockerd), supervisor(gpud)
     assert gpud.cli("restart").returncode == 0
     assert supervisor(gpud) != before
     gpud.health("dockerd", 0)
-    assert dockerd.dockerds() == [kept]
+    assert dockerd.dockerds() == [stored]
 
 
 def test_down_with_docker_stops_the_dockerd_that_gpud_keeps(
@@ -129,14 +129,14 @@ def test_ctrl_c_in_a_terminal_ends_a_foreground_run_with_everything(gpud: Progra
     agent = gpud.agent_pid()
     assert agent is not None
     os.write(terminal, b"\x03")
-    said = b""
+    message = b""
     with contextlib.suppress(OSError):
         while chunk := os.read(terminal, 4096):
-            said += chunk
+            message += chunk
     _, status = os.waitpid(pid, 0)
     os.close(terminal)
-    assert os.waitstatus_to_exitcode(status) == 0, said.decode()
-    assert b"Traceback" not in said
+    assert os.waitstatus_to_exitcode(status) == 0, message.decode()
+    assert b"Traceback" not in message
     assert not alive(agent)
 
 

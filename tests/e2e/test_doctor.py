@@ -54,29 +54,29 @@ def test_doctor_uses_the_report_of_a_running_gpud() -> None:
         made.settings |= {"cuda": cuda(made.home), "nvml": nvml(made.home)}
         made.start()
 
-        def seen() -> dict[str, dict[str, Any]] | None:
-            found = checks(made.home)
-            ready = all(found[n]["verdict"] == "ok" for n in ("libcuda", "driver", "port", "gpud"))
-            return found if ready else None
+        def observed() -> dict[str, dict[str, Any]] | None:
+            result = checks(made.home)
+            ready = all(result[n]["verdict"] == "ok" for n in ("libcuda", "driver", "port", "gpud"))
+            return result if ready else None
 
-        found = until(seen, "all that gpud says of itself")
-        assert "runs, process" in found["gpud"]["evidence"]
-        assert found["libcuda"]["evidence"].startswith(made.settings["cuda"]["library"])
-        assert f"127.0.0.1:{made.port}, served by gpud's agent" in found["port"]["evidence"]
-        assert "last write" in found["store"]["evidence"]
+        result = until(observed, "all that gpud says of itself")
+        assert "runs, process" in result["gpud"]["evidence"]
+        assert result["libcuda"]["evidence"].startswith(made.settings["cuda"]["library"])
+        assert f"127.0.0.1:{made.port}, served by gpud's agent" in result["port"]["evidence"]
+        assert "last write" in result["store"]["evidence"]
 
 
 def test_without_gpud_it_looks_itself_and_makes_nothing(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    found = checks(home)
-    assert found["gpud"] | {"fix": "", "title": ""} == {
+    result = checks(home)
+    assert result["gpud"] | {"fix": "", "title": ""} == {
         "name": "gpud",
         "title": "",
         "verdict": "advice",
         "evidence": "gpud is not running",
         "fix": "",
     }
-    assert "not there yet" in found["store"]["evidence"]
+    assert "not there yet" in result["store"]["evidence"]
     assert not home.exists()
 
 
@@ -88,10 +88,10 @@ def test_the_lines_and_the_document_say_the_same(tmp_path: Path) -> None:
 
 
 def test_a_wrong_setting_is_a_problem_and_everything_else_is_looked_at(tmp_path: Path) -> None:
-    found = checks(tmp_path, GPUD_HTTP__LISTEN="nowhere")
-    assert found["settings"]["verdict"] == "problem"
-    assert "listen must be HOST:PORT" in found["settings"]["evidence"]
-    assert found["port"]["verdict"] == "ok"
+    result = checks(tmp_path, GPUD_HTTP__LISTEN="nowhere")
+    assert result["settings"]["verdict"] == "problem"
+    assert "listen must be HOST:PORT" in result["settings"]["evidence"]
+    assert result["port"]["verdict"] == "ok"
 
 
 def test_a_driver_that_hangs_costs_its_own_lines_and_no_others(tmp_path: Path) -> None:
@@ -99,13 +99,13 @@ def test_a_driver_that_hangs_costs_its_own_lines_and_no_others(tmp_path: Path) -
     with_libraries(tree, cuda="hang cuInit\n")
     library = tree / "usr/lib/wsl/lib/libnvidia-ml.so.1"
     rewrite_script(library, "hang nvmlInitWithFlags\n")
-    found = checks(tmp_path / "home", GPUD_SYSROOT=str(tree))
-    assert "answer" in found["libcuda"]["evidence"]
-    assert "answer" in found["driver"]["evidence"]
-    assert found["libcuda"]["verdict"] in {"problem", "unknown"}  # by whose clock it was cut
-    assert found["libnvml"]["verdict"] == "ok"
-    assert found["wsl"]["verdict"] == "ok"
-    assert all(c["evidence"] for c in found.values())
+    result = checks(tmp_path / "home", GPUD_SYSROOT=str(tree))
+    assert "answer" in result["libcuda"]["evidence"]
+    assert "answer" in result["driver"]["evidence"]
+    assert result["libcuda"]["verdict"] in {"problem", "unknown"}  # by whose clock it was cut
+    assert result["libnvml"]["verdict"] == "ok"
+    assert result["wsl"]["verdict"] == "ok"
+    assert all(c["evidence"] for c in result.values())
 
 
 def test_nothing_is_written_anywhere(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_nothing_is_written_anywhere(tmp_path: Path) -> None:
     assert "WSL 2" in ran.stdout, ran.stderr
     traced = log.read_text().splitlines()
     assert any("proc/sys/kernel/osrelease" in line for line in traced)  # it saw the checks
-    written = {found["path"] for line in traced if (found := WRITES.search(line))}
+    written = {result["path"] for line in traced if (result := WRITES.search(line))}
     # The children import a package; what is not compiled yet is compiled beside its source.
     opened = {path for path in written if "__pycache__" not in path}
     assert opened == {"/dev/null", "/proc/self/comm"}  # the name of the process

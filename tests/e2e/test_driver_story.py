@@ -98,8 +98,8 @@ def test_everything_at_once_is_one_alert_a_cause_and_no_scrape_waits() -> None:
         assert agent is not None
         with watched(gpud) as scrapes:
             driven.swap(NEW, 1.12)
-            known = f'["nvml","","","{NEW}"]'
-            until(lambda: known in driven.state("functions"), "NVML's work to be known")
+            function = f'["nvml","","","{NEW}"]'
+            until(lambda: function in driven.state("functions"), "NVML's work to be known")
             driven.lose_nvml()
             until(lambda: received(well, "firing", LOST), "NVML to be missed", 200)
             until(lambda: received(well, "firing", SINK_FAILING), "the sink", 120)

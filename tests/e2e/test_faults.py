@@ -113,13 +113,13 @@ def test_a_taken_port_is_named_with_its_holder_and_served_once_it_is_free(gpud: 
     with socket.create_server(("127.0.0.1", gpud.port)):
         gpud.start()
 
-        def said() -> str | None:
+        def output() -> str | None:
             with contextlib.suppress(OSError):
                 text = (gpud.run_dir / "agent.json").read_text()
                 return text if "address_in_use" in text else None
             return None
 
-        until(said, "address_in_use in agent.json")
+        until(output, "address_in_use in agent.json")
         holder = rf"127\.0\.0\.1:{gpud.port} is taken by \S+ \(process {os.getpid()}\)"
         shown = gpud.cli("status").stdout
         assert re.search(holder, shown), "by root, who may see every process"
@@ -127,13 +127,13 @@ def test_a_taken_port_is_named_with_its_holder_and_served_once_it_is_free(gpud: 
         assert f"/gpud --home {gpud.home} restart" in shown
         for text in (shown, gpud.console()):
             assert "http://" not in text, "somebody else answers there"
-        (found,) = (
-            one
-            for one in json.loads(gpud.cli("doctor", "--json").stdout)["checks"]
-            if one["name"] == "port"
+        (result,) = (
+            item
+            for item in json.loads(gpud.cli("doctor", "--json").stdout)["checks"]
+            if item["name"] == "port"
         )
-        assert re.search(holder, found["evidence"])
-        assert f"/gpud --home {gpud.home} restart" in found["fix"]
+        assert re.search(holder, result["evidence"])
+        assert f"/gpud --home {gpud.home} restart" in result["fix"]
     gpud.health("http", 0)
     page = f"page http://127.0.0.1:{gpud.port}/"
     until(lambda: page in gpud.cli("status").stdout, "the page's address in gpud status")

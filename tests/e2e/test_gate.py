@@ -42,14 +42,14 @@ def gpud() -> Iterator[Program]:
 def probe(gpud: Program, name: str, gpu: int = 0) -> dict[str, Any] | None:
     """What the status says of a probe's last run on one GPU."""
     probes = (gpud.status() or {"probes": []})["probes"]
-    return next((one for one in probes if (one["probe"], one["gpu"]) == (name, gpu)), None)
+    return next((item for item in probes if (item["probe"], item["gpu"]) == (name, gpu)), None)
 
 
 def before(gpud: Program, name: str) -> dict[str, Any]:
     """The conditions stored with its last run."""
     last = probe(gpud, name)
-    found: dict[str, Any] = {} if last is None else last["conditions"]
-    return found
+    result: dict[str, Any] = {} if last is None else last["conditions"]
+    return result
 
 
 def test_busy_gpu_is_left_alone_and_measured_afterwards(gpud: Program) -> None:

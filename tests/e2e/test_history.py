@@ -16,8 +16,8 @@ def history(gpud: Program, *words: str) -> str:
 
 
 def rows(gpud: Program) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(history(gpud, "--json"))["rows"]
-    return found
+    result: list[dict[str, Any]] = json.loads(history(gpud, "--json"))["rows"]
+    return result
 
 
 def test_what_the_page_shows_is_in_the_history_of_this_agent_and_the_next() -> None:
@@ -28,7 +28,7 @@ def test_what_the_page_shows_is_in_the_history_of_this_agent_and_the_next() -> N
         assert len(while_it_runs) >= 3
         assert {(row["probe"], row["unit"]) for row in while_it_runs} == {("cpu_call", "seconds")}
         series = json.loads(gpud.get("/api/v1/history?probe=cpu_call"))["series"]
-        assert [(one["gpu"], one["mode"]) for one in series] == [(None, "call")]
+        assert [(item["gpu"], item["mode"]) for item in series] == [(None, "call")]
         assert sum(series[0]["n"] + series[0]["marked"]) >= 3
         bytes_told = until(lambda: gpud.value("gpud_store_bytes"), "the size of the history")
         assert bytes_told > 4096

@@ -74,7 +74,7 @@ def one_kill(gpud: Program, victim: str) -> None:
 def test_kills_lose_nothing_and_leave_no_orphan_and_no_second_dockerd(
     dockerd: PrivateDockerd,
 ) -> None:
-    chance, kept = random.Random(20), set[int]()
+    chance, stored = random.Random(20), set[int]()
     with program(dockerd=dockerd.settings(), schedule=SCHEDULE) as gpud:
         gpud.settings |= {"cuda": cuda(gpud.home, "launch_ns 2000\n"), "nvml": nvml(gpud.home)}
         gpud.start()
@@ -85,15 +85,15 @@ def test_kills_lose_nothing_and_leave_no_orphan_and_no_second_dockerd(
         for number in range(ROUNDS):
             until(gpud.status, f"HTTP in round {number}")
             if number % ROUNDS_PER_RUN == 0:
-                newest = max(kept, default=0)
+                newest = max(stored, default=0)
                 until(lambda newest=newest: max(committed(gpud), default=0) > newest, "another run")  # type: ignore[misc]
             for _ in range(chance.randrange(MOST_LOOKS)):
                 gpud.status()
-            kept |= committed(gpud)
+            stored |= committed(gpud)
             one_kill(gpud, chance.choice(["root", "agent", "child"]))
-            assert kept <= committed(gpud)
+            assert stored <= committed(gpud)
             assert dockerd.dockerds() == first
-        assert len(kept) >= ROUNDS / ROUNDS_PER_RUN
+        assert len(stored) >= ROUNDS / ROUNDS_PER_RUN
         path = gpud.home / "var/lib/gpud/gpud.db"
         with contextlib.closing(sqlite3.connect(path)) as history:
             assert history.execute("PRAGMA integrity_check").fetchone() == ("ok",)

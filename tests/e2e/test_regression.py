@@ -36,31 +36,31 @@ def submit(gpud: Program) -> dict[str, Any]:
     """How the stream of single launches stands."""
     document = gpud.status()
     assert document is not None
-    [stream] = [one for one in document["streams"] if one["mode"] == "submit"]
+    [stream] = [item for item in document["streams"] if item["mode"] == "submit"]
     return dict(stream)
 
 
 def verdict(gpud: Program) -> tuple[str, str, str]:
     """What is said of the latest update, and from which driver to which it was."""
-    told = submit(gpud)["verdict"]
-    return told["state"], told["old_driver"], told["new_driver"]
+    report = submit(gpud)["verdict"]
+    return report["state"], report["old_driver"], report["new_driver"]
 
 
-def assert_told_everywhere(driven: Machine, decision: Decision, told: dict[str, Any]) -> None:
+def assert_told_everywhere(driven: Machine, decision: Decision, report: dict[str, Any]) -> None:
     """The same alert in the API, at the webhook, in the shell, on /metrics and by the commands."""
     gpud = driven.gpud
     [alert] = alerts(gpud)
     assert alert["name"] == REGRESSION
     assert alert["labels"] == {"kind": "driver", "old": OLD, "new": NEW}
     assert (alert["causes"][0]["old"], alert["causes"][0]["new"]) == (OLD, NEW)
-    shown = {one["stream"]["mode"]: one for one in alert["evidence"]}
+    shown = {item["stream"]["mode"]: item for item in alert["evidence"]}
     assert set(shown) == set(driven.expected())
     assert shown["submit"]["slowdown"] == decision.ratio
     assert shown["submit"]["low"] < 1.12 < shown["submit"]["high"]
     assert shown["submit"]["samples"] == decision.samples
 
-    assert told["version"] == "4"
-    [firing] = told["alerts"]
+    assert report["version"] == "4"
+    [firing] = report["alerts"]
     assert firing["labels"].items() >= {"alertname": REGRESSION, "old": OLD, "new": NEW}.items()
     moved = f"submission latency +{(decision.ratio - 1) * 100:.0f} % ("
     for line in (firing["annotations"]["summary"], notice(gpud)):
@@ -72,9 +72,9 @@ def assert_told_everywhere(driven: Machine, decision: Decision, told: dict[str, 
     assert gpud.value("gpud_slowdown_ratio", **LABELS) == pytest.approx(1.12, abs=0.03)
     assert gpud.value("gpud_alerts_firing", alertname=REGRESSION, severity=severity) == 1
     for words in (("status",), ("alerts",)):
-        said = gpud.cli(*words)
-        assert OLD in said.stdout, words
-        assert NEW in said.stdout, words
+        text = gpud.cli(*words)
+        assert OLD in text.stdout, words
+        assert NEW in text.stdout, words
     assert gpud.cli("alerts").returncode == 1
 
 
@@ -93,8 +93,8 @@ def test_slower_driver_is_reported_once_everywhere_until_it_is_replaced() -> Non
         assert (decision.kind, decision.worse, decision.samples) == ("driver", True, FIRST_LOOK)
         assert decision.ratio == pytest.approx(1.12, abs=0.03)
         assert verdict(gpud) == ("regressed", OLD, NEW)
-        [told] = hook.documents
-        assert_told_everywhere(driven, decision, told)
+        [report] = hook.documents
+        assert_told_everywhere(driven, decision, report)
 
         driven.overnight(OLD)
         until(lambda: received(hook, "resolved"), "the webhook to be told of the end", 90)

@@ -66,25 +66,25 @@ def check(
 
 def document(folder: Path) -> dict[str, Any]:
     (file,) = (folder / "out").glob("*.json")
-    found: dict[str, Any] = json.loads(file.read_text())
-    return found
+    result: dict[str, Any] = json.loads(file.read_text())
+    return result
 
 
 def test_both_sides_run_in_turns_and_every_figure_is_kept(tmp_path: Path) -> None:
     ended = check(tmp_path, *GIVEN, "--only", "launch", "--only", "triad", "--only", "nbody")
     assert "Traceback" not in ended.stderr
-    found = document(tmp_path)
-    rows = {f"{row['row']['probe']}.{row['row']['mode']}": row for row in found["rows"]}
+    result = document(tmp_path)
+    rows = {f"{row['row']['probe']}.{row['row']['mode']}": row for row in result["rows"]}
     for name in ("triad.triad", "nbody.nbody"):
         assert rows[name]["verdict"] == "held"
         assert rows[name]["ratio"] == pytest.approx(1, abs=0.01)
     submit = rows["launch.submit"]  # its ratio is for a machine at rest
-    assert len(submit["ratios"]) == found["pairs"] == 2
-    assert [turn["probe"] for turn in found["rounds"]] == ["launch", "triad", "nbody"] * 2
-    assert found["machine"]["gpu"]["uuid"] == GPU
-    assert found["machine"]["cuda_version"] == "12.8"
-    assert "launch.first_launch" in found["without_reference"]
-    held = all(row["verdict"] not in {"missed", "not measured"} for row in found["rows"])
+    assert len(submit["ratios"]) == result["pairs"] == 2
+    assert [turn["probe"] for turn in result["rounds"]] == ["launch", "triad", "nbody"] * 2
+    assert result["machine"]["gpu"]["uuid"] == GPU
+    assert result["machine"]["cuda_version"] == "12.8"
+    assert "launch.first_launch" in result["without_reference"]
+    held = all(row["verdict"] not in {"missed", "not measured"} for row in result["rows"])
     assert ended.returncode == (0 if held else 1)
     (page,) = (tmp_path / "out").glob("*.md")
     assert page.name.endswith("-nvidia-geforce-rtx-4070-stand-in.md")
@@ -196,13 +196,13 @@ def test_other_tools_on_the_path_are_asked_too(tmp_path: Path) -> None:
         path=f"{tmp_path / 'bin'}:/usr/bin:/bin",
     )
     assert ended.returncode == 1
-    found = document(tmp_path)
-    inward = next(row for row in found["rows"] if row["row"]["mode"] == "host_to_device")
+    result = document(tmp_path)
+    inward = next(row for row in result["rows"] if row["row"]["mode"] == "host_to_device")
     assert inward["best"] == "nvbandwidth"
     assert inward["ratio"] == pytest.approx(0.25, rel=0.01)
     assert inward["verdict"] == "missed"
-    assert set(found["tools_absent"]) >= {"torch", "cupy"}
-    tools = {checked["tool"]: checked for checked in found["sanitizer"]}
+    assert set(result["tools_absent"]) >= {"torch", "cupy"}
+    tools = {checked["tool"]: checked for checked in result["sanitizer"]}
     clean = {name for name, checked in tools.items() if checked["clean"]}
     assert clean == {"memcheck", "synccheck", "initcheck"}
     assert tools["racecheck"]["dirty"] == ["gpud_nbody"]

@@ -35,9 +35,9 @@ def test_a_few_bodies_of_a_large_system_are_read_without_computing_the_rest(
     device, out = cuda.put(positions), cuda.alloc(positions.nbytes)
     for _ in range(5):
         cuda.nbody(n, device, out)
-    found = cuda.get(out.value + 16 * 70_000, 4 * 8).reshape(8, 4)
-    wanted = reference_accelerations(positions, slice(70_000, 70_008))
-    np.testing.assert_allclose(found[:, :3], wanted, 1e-5)
+    results = cuda.get(out.value + 16 * 70_000, 4 * 8).reshape(8, 4)
+    expected = reference_accelerations(positions, slice(70_000, 70_008))
+    np.testing.assert_allclose(results[:, :3], expected, 1e-5)
 
 
 def test_a_result_is_that_of_the_inputs_at_launch_even_if_they_change_or_go(
