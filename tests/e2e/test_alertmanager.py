@@ -57,8 +57,9 @@ def test_a_driver_that_is_a_quarter_slower_is_delivered_and_its_end_too(
                 if alert["status"] == status and SUBMIT.items() <= alert["labels"].items()
             ]
 
+        driven.more_runs(KNOWN)
         runs = 'gpud_probe_runs_total{probe="launch"}'
-        until(lambda: scraping.number(port, runs) >= KNOWN, f"{KNOWN} runs", within_s=60)
+        until(lambda: scraping.number(port, runs) >= KNOWN, f"{KNOWN} runs in Prometheus")
         streams = "count(gpud_regression_active)"
         until(lambda: scraping.number(port, streams), "what the detector makes of them")
         assert webhook.documents == []
