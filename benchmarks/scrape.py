@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import http.client
 import sys
 import time
 from dataclasses import replace
@@ -26,7 +27,6 @@ from gpud.core.sample import Inventory
 from tests import snapshots
 from tests.agent.serve.metrics.scraping import OPENMETRICS, settings
 from tests.e2e.program import cuda, nvml, only, program
-from tests.e2e.watching import scraping
 from tests.events import inventory_taken, run_finished, source_answered
 from tests.waiting import until
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
 
 BUDGET_MS, BUDGET_SERIES = 10, 500
+PAUSE_S = 0.1
 WALL_S, MONO_S = snapshots.NOW.wall_s, snapshots.NOW.mono_s
 
 
@@ -68,10 +69,16 @@ def over_http(script: str, count: int) -> list[float]:
         gpud.settings |= {"cuda": cuda(gpud.home), "nvml": nvml(gpud.home, script)}
         gpud.start()
         until(lambda: gpud.value("gpud_probe_runs_total", probe="launch"), "a run")
-        agent = until(gpud.agent_pid, "the agent")
-        with scraping(gpud.port, agent) as seen:
-            until(lambda: len(seen.since(0.0)) >= count, "the scrapes", within_s=count)
-        return sorted(scrape.took_s for scrape in seen.scrapes)
+        connection = http.client.HTTPConnection("127.0.0.1", gpud.port, timeout=20.0)
+        took_s = []
+        for _ in range(count):
+            begun_s = time.monotonic()
+            connection.request("GET", "/metrics")
+            connection.getresponse().read()
+            took_s.append(time.monotonic() - begun_s)
+            time.sleep(PAUSE_S)
+        connection.close()
+    return sorted(took_s)
 
 
 def beside_hung_nvml(count: int) -> None:

@@ -58,11 +58,11 @@ def _start(case: dict[str, Any], running: Running) -> None:
 def _answer(running: Running) -> None:
     pid, status = os.waitpid(-1, 0)
     name, out, err = running.pop(pid)
-    told = {"id": name, "code": os.waitstatus_to_exitcode(status)}
+    report = {"id": name, "code": os.waitstatus_to_exitcode(status)}
     for key, file in (("out", out), ("err", err)):
-        told[key] = os.pread(file, 1 << 20, 0).decode(errors="replace")
+        report[key] = os.pread(file, 1 << 20, 0).decode(errors="replace")
         os.close(file)
-    print(json.dumps(told), flush=True)
+    print(json.dumps(report), flush=True)
 
 
 if __name__ == "__main__":

@@ -57,12 +57,12 @@ class Ended:
 
 def ask(
     option: str,
-    given: str | bytes,
+    arguments: str | bytes,
     timeout_s: float = 30,
     environment: Mapping[str, str] | None = None,
 ) -> Ended:
     """Give one child bytes on stdin and wait for its end."""
-    content = given.encode() if isinstance(given, str) else given
+    content = arguments.encode() if isinstance(arguments, str) else arguments
     ended = subprocess.run(
         [*CHILD, option],
         input=content,
@@ -79,9 +79,9 @@ def run(probe: str, library: Path, *, clock: str | None = None, **job: Any) -> E
 
     ``clock``: time is virtual, and this is what a call and a reading of the clock cost in it.
     """
-    given = {"probe": probe, "gpu": GPU, "cuda_library": str(library), **job}
+    arguments = {"probe": probe, "gpu": GPU, "cuda_library": str(library), **job}
     environment = virtual_time(library.parent, clock) if clock else None
-    return ask("--run", json.dumps(given), environment=environment)
+    return ask("--run", json.dumps(arguments), environment=environment)
 
 
 def scripted(

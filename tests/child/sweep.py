@@ -152,8 +152,8 @@ class Sweep:
         self._server.stdin.flush()
         ended: dict[str, Ended] = {}
         for _ in cases:
-            told = json.loads(self._server.stdout.readline())
-            ended[told["id"]] = Ended(told["code"], told["out"], told["err"])
+            report = json.loads(self._server.stdout.readline())
+            ended[report["id"]] = Ended(report["code"], report["out"], report["err"])
         runs = [Run(ended[name], _calls(place)) for name, place in places.items()]
         for place in places.values():
             shutil.rmtree(place)

@@ -48,12 +48,12 @@ def test_a_row_of_launches_takes_what_it_takes_a_c_program(
 
 
 def test_a_gpu_a_little_slower_than_the_host_makes_no_jump(tmp_path: Path) -> None:
-    found = []
+    result = []
     for gpu_ns in range(1900, 2900, 100):
         library = build_libcuda(tmp_path, f"launch_ns 2000\nkernel_ns {gpu_ns}")
-        found.append(run("launch", library, clock=INTERPRETED).samples["pipelined"]["median"])
-    assert found == sorted(found)
-    assert max(after / before for before, after in pairwise(found)) < 1.06
+        result.append(run("launch", library, clock=INTERPRETED).samples["pipelined"]["median"])
+    assert result == sorted(result)
+    assert max(after / before for before, after in pairwise(result)) < 1.06
 
 
 def test_a_driver_that_sends_a_batch_late_is_not_taken_for_a_slow_gpu(tmp_path: Path) -> None:
@@ -64,16 +64,6 @@ def test_a_driver_that_sends_a_batch_late_is_not_taken_for_a_slow_gpu(tmp_path: 
         c_loop_s(library, "pipelined"), rel=HOST
     )
     assert ended.document["conditions"]["bound.pipelined"] == "host"
-
-
-@pytest.mark.parametrize("mode", ["submit", "roundtrip", "graph"])
-def test_a_mode_that_the_gpu_bounds_from_the_start_is_a_c_programs(
-    tmp_path: Path, mode: str
-) -> None:
-    script = "launch_ns 2000\nkernel_ns 3000\nsync_ns 4000\ngraph_launch_ns 60000"
-    library = build_libcuda(tmp_path, script)
-    found = run("launch", library, clock=INTERPRETED).samples[mode]["median"]
-    assert found == pytest.approx(c_loop_s(library, mode), rel=HOST)
 
 
 @pytest.mark.parametrize("clock", [INTERPRETED, SLOWER_CPU])

@@ -50,20 +50,12 @@ class Counted:
         return self.curve(n) * self.noise(len(self.calls))
 
 
-@pytest.mark.parametrize("overhead_s", [1e-9, 3e-8, 1e-6, 2e-5, 1e-4, 1e-3, 5e-3, 2e-2, 6e-2])
-def test_the_answer_is_the_rung_on_which_the_curves_cross(overhead_s: float) -> None:
-    found = crossing(cpu(), gpu(overhead_s), allowance=AMPLE)
-    assert found.n == first_win(cpu(), gpu(overhead_s))
-    if found.below is not None:
-        assert LADDER.index(found.n or 0) == LADDER.index(found.below) + 1
-
-
 @given(st.floats(1e-8, 1e-2), st.floats(2e10, 2e11), st.floats(4e11, 1e14))
 def test_the_answer_is_right_for_any_overhead_and_any_two_rates(
     overhead_s: float, slow: float, fast: float
 ) -> None:
-    found = crossing(cpu(slow), gpu(overhead_s, fast), allowance=AMPLE)
-    assert found.n == first_win(cpu(slow), gpu(overhead_s, fast))
+    result = crossing(cpu(slow), gpu(overhead_s, fast), allowance=AMPLE)
+    assert result.n == first_win(cpu(slow), gpu(overhead_s, fast))
 
 
 @given(st.floats(1e-8, 1e-2), st.randoms(use_true_random=False))
@@ -73,16 +65,16 @@ def test_noise_moves_the_answer_no_further_than_it_blurs_the_curves(
     noise = 0.05
     uniform = chance.uniform  # type: ignore[attr-defined]  # a random.Random
     cpu_s, gpu_s = cpu(), gpu(overhead_s)
-    found = crossing(
+    result = crossing(
         lambda n: cpu_s(n) * uniform(1 - noise, 1 + noise),
         lambda n: gpu_s(n) * uniform(1 - noise, 1 + noise),
         allowance=AMPLE,
     )
     blur = (1 + noise) / (1 - noise)
-    assert found.n is not None
-    assert gpu_s(found.n) < cpu_s(found.n) * blur
-    if found.below is not None:
-        assert gpu_s(found.below) > cpu_s(found.below) / blur
+    assert result.n is not None
+    assert gpu_s(result.n) < cpu_s(result.n) * blur
+    if result.below is not None:
+        assert gpu_s(result.below) > cpu_s(result.below) / blur
 
 
 @pytest.mark.parametrize("every", [4, 5, 7])
@@ -91,8 +83,8 @@ def test_single_slow_calls_change_nothing(every: int, overhead_s: float) -> None
     def hiccup(call: int) -> float:
         return 20.0 if call % every == 0 else 1.0
 
-    found = crossing(Counted(cpu(), hiccup), Counted(gpu(overhead_s), hiccup), allowance=AMPLE)
-    assert found.n == first_win(cpu(), gpu(overhead_s))
+    result = crossing(Counted(cpu(), hiccup), Counted(gpu(overhead_s), hiccup), allowance=AMPLE)
+    assert result.n == first_win(cpu(), gpu(overhead_s))
 
 
 def test_a_whole_false_measurement_at_the_boundary_is_found_out() -> None:
@@ -109,23 +101,14 @@ def test_a_whole_false_measurement_at_the_boundary_is_found_out() -> None:
     assert gpu_s.calls.count(lying) > REPEATS
 
 
-def test_both_sides_of_the_boundary_are_measured_twice() -> None:
-    gpu_s = Counted(gpu(1e-4))
-    found = crossing(cpu(), gpu_s, allowance=AMPLE)
-    assert found.n is not None
-    assert found.below is not None
-    for n in (found.n, found.below):
-        assert gpu_s.calls.count(n) == 2 * REPEATS
-
-
 def test_a_win_that_does_not_last_is_no_crossing() -> None:
     cpu_s = cpu()
 
     def gpu_s(n: int) -> float:  # quick below 100, then slow, then quick for good
         return cpu_s(n) * (0.9 if n < 100 else 1.5 if n < 700 else 0.3)
 
-    found = crossing(cpu_s, gpu_s, allowance=AMPLE)
-    assert (found.below, found.n) == (640, 704)
+    result = crossing(cpu_s, gpu_s, allowance=AMPLE)
+    assert (result.below, result.n) == (640, 704)
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=len(LADDER), max_size=len(LADDER)))
@@ -133,29 +116,29 @@ def test_whatever_the_curves_do_the_answer_is_what_the_measured_points_say(
     ratios: list[float],
 ) -> None:
     times = dict(zip(LADDER, ratios, strict=True))
-    found = crossing(cpu(), lambda n: cpu()(n) * times[n], allowance=AMPLE)
-    won = {point.n: times[point.n] < 1 for point in found.curve}
-    if found.n is not None:
-        assert all(won[n] for n in won if n >= found.n)
-        assert found.below is None or LADDER[LADDER.index(found.n) - 1] == found.below
-    assert found.below is None or not won[found.below]
-    assert (found.n, found.below) != (None, None)
+    result = crossing(cpu(), lambda n: cpu()(n) * times[n], allowance=AMPLE)
+    won = {point.n: times[point.n] < 1 for point in result.curve}
+    if result.n is not None:
+        assert all(won[n] for n in won if n >= result.n)
+        assert result.below is None or LADDER[LADDER.index(result.n) - 1] == result.below
+    assert result.below is None or not won[result.below]
+    assert (result.n, result.below) != (None, None)
 
 
-def test_a_gpu_that_wins_everywhere_wins_from_the_smallest() -> None:
-    found = crossing(cpu(), lambda n: 0.1 * cpu()(n), allowance=AMPLE)
-    assert (found.below, found.n) == (None, LADDER[0])
-
-
-def test_a_gpu_that_never_wins_has_no_crossing_and_the_whole_curve() -> None:
-    found = crossing(cpu(1e12), gpu(1e-3, 1e11), allowance=AMPLE)
-    assert found.n is None
-    assert found.below == LADDER[-1]
-    assert found.curve[-1].n == LADDER[-1]
-
-
-def test_equal_costs_are_no_win() -> None:
-    assert crossing(cpu(), cpu(), allowance=AMPLE).n is None
+@pytest.mark.parametrize(
+    ("cpu_s", "gpu_s", "below", "n"),
+    [
+        (cpu(), lambda n: 0.1 * cpu()(n), None, LADDER[0]),
+        (cpu(1e12), gpu(1e-3, 1e11), LADDER[-1], None),
+        (cpu(), cpu(), LADDER[-1], None),
+    ],
+    ids=["GPU everywhere", "CPU everywhere", "equal"],
+)
+def test_one_side_may_win_everywhere(
+    cpu_s: Curve, gpu_s: Curve, below: int | None, n: int | None
+) -> None:
+    result = crossing(cpu_s, gpu_s, allowance=AMPLE)
+    assert (result.below, result.n, result.cut_short) == (below, n, False)
 
 
 @given(st.floats(1e-8, 1e-2))
@@ -187,10 +170,10 @@ def test_two_wins_in_a_row_and_a_factor_of_two_end_the_climb(
     cpu_ms: tuple[float, ...], largest: int
 ) -> None:
     sizes = (1, 2, 4, 8, 16)
-    found = crossing(
+    result = crossing(
         lambda n: 1e-3 * cpu_ms[sizes.index(n)], lambda _: 1e-3, sizes, allowance=AMPLE
     )
-    assert found.curve[-1].n == largest
+    assert result.curve[-1].n == largest
 
 
 @pytest.mark.parametrize(
@@ -198,24 +181,9 @@ def test_two_wins_in_a_row_and_a_factor_of_two_end_the_climb(
     [Allowance(total_s=0.05, gpu_s=1e9), Allowance(total_s=1e9, gpu_s=0.02)],
 )
 def test_either_part_of_the_allowance_ends_the_climb(allowance: Allowance) -> None:
-    found = crossing(lambda _: 2e-3, lambda _: 3e-3, allowance=allowance)
-    assert found.cut_short
-    assert found.n is None
-
-
-def test_long_work_is_repeated_less() -> None:
-    gpu_s = Counted(gpu(0.0, 3e9))
-    crossing(cpu(4e9), gpu_s, allowance=AMPLE)
-    assert gpu_s.calls.count(16) >= REPEATS
-    assert gpu_s.calls.count(max(gpu_s.calls)) < REPEATS
-
-
-def test_nothing_is_climbed_to_that_would_take_too_long() -> None:
-    cpu_s, gpu_s = cpu(1e9), gpu(0.0, 0.9e9)
-    found = crossing(cpu_s, gpu_s, allowance=AMPLE)
-    assert found.n is None
-    assert cpu_s(found.curve[-1].n) + gpu_s(found.curve[-1].n) < LONGEST_S
-    assert found.curve[-1].n < LADDER[-1]
+    result = crossing(lambda _: 2e-3, lambda _: 3e-3, allowance=allowance)
+    assert result.cut_short
+    assert result.n is None
 
 
 @pytest.mark.parametrize("rates", [(1e10, 5e9), (1e10, 2e10), (1e9, 1e13)])
@@ -237,17 +205,17 @@ def test_the_allowance_bounds_what_is_spent(rates: tuple[float, float]) -> None:
 
 
 def test_a_search_out_of_time_still_says_between_what() -> None:
-    found = crossing(cpu(), gpu(1e-4), allowance=Allowance(total_s=0.004, gpu_s=0.1))
+    result = crossing(cpu(), gpu(1e-4), allowance=Allowance(total_s=0.004, gpu_s=0.1))
     right = first_win(cpu(), gpu(1e-4))
     assert right is not None
-    assert found.below is not None
-    assert found.n is not None
-    assert found.below < right <= found.n
+    assert result.below is not None
+    assert result.n is not None
+    assert result.below < right <= result.n
 
 
 def test_a_climb_out_of_time_is_no_verdict_on_larger_sizes() -> None:
-    found = crossing(cpu(), gpu(0.2), allowance=Allowance(total_s=1.0, gpu_s=0.5))
-    assert (found.n, found.cut_short) == (None, True)
+    result = crossing(cpu(), gpu(0.2), allowance=Allowance(total_s=1.0, gpu_s=0.5))
+    assert (result.n, result.cut_short) == (None, True)
     assert not crossing(cpu(1e12), gpu(1e-3, 1e11), allowance=AMPLE).cut_short
     assert not crossing(cpu(), gpu(1e-4), allowance=AMPLE).cut_short
 
@@ -256,11 +224,3 @@ def test_a_ladder_of_one_rung_is_measured() -> None:
     assert crossing(cpu(), gpu(1e-9), (512,), AMPLE).n == 512
     with pytest.raises(ValueError, match="at least one size"):
         crossing(cpu(), gpu(1e-9), (), AMPLE)
-
-
-def test_an_error_of_a_cost_goes_on_to_the_caller() -> None:
-    def broken(n: int) -> float:
-        raise RuntimeError(n)
-
-    with pytest.raises(RuntimeError, match="16"):
-        crossing(cpu(), broken)

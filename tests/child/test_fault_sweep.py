@@ -68,16 +68,18 @@ def complaint(fault: Fault, run: Run, reason: Reason) -> str | None:
     # A mode that this driver does not offer is an answer: the run may go on.
     an_answer = reason is Reason.UNSUPPORTED
     if failure is None:
-        told = [m for m in document.get("missing", ()) if fault.function in m["detail"]]
-        missing = bool(told) and all(m["reason"] == reason for m in told)
+        report = [m for m in document.get("missing", ()) if fault.function in m["detail"]]
+        missing = bool(report) and all(m["reason"] == reason for m in report)
         replaceable = fault.function in REPLACEABLE or GIVES_BACK.search(fault.function)
         label = fault.function in LABELS or (fault.function, fault.after) == MPS
         spared = replaceable or missing or label
         return None if spared and figures else "figures, as if nothing had happened"
     first = (fault.function, fault.code, reason)
-    seen = (failure["function"], failure["code"], failure["reason"])
+    observed = (failure["function"], failure["code"], failure["reason"])
     named = failure["detail"].startswith(f"{failure['function']}: ") and not figures
-    return None if named and (seen == first or an_answer) else f"{seen}, {failure['detail']}"
+    return (
+        None if named and (observed == first or an_answer) else f"{observed}, {failure['detail']}"
+    )
 
 
 def reason_of(fault: Fault) -> Reason:
@@ -102,14 +104,10 @@ def test_the_table_has_every_code_of_the_header_and_the_words_agree(sweep: Sweep
         assert f"{listed[fault.code]} ({fault.code})" in run.ended.document["failure"]["detail"]
 
 
-@pytest.mark.parametrize(("code", "reason"), EXPECTED.items())
-def test_a_code_means_what_people_take_it_for(code: int, reason: Reason) -> None:
-    assert MEANING[code][0] is reason
-
-
 def test_every_code_has_a_reason_with_a_name() -> None:
     unexplained = {code for code, (reason, _) in MEANING.items() if reason is Reason.CUDA_ERROR}
     assert unexplained == {999}
+    assert {code: MEANING[code][0] for code in EXPECTED} == EXPECTED
 
 
 @pytest.mark.parametrize("function", CALLED)
@@ -142,14 +140,8 @@ def test_after_an_error_that_stays_everything_fails_and_the_first_is_told(sweep:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("sticky", [False, True], ids=["once", "for good"])
 @pytest.mark.parametrize("function", CALLED)
-def test_every_code_at_every_function(sweep: Sweep, function: str) -> None:
-    assert complaints(sweep, sweep.faults(function, sorted(MEANING))) == []
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("function", CALLED)
-def test_an_error_that_stays_may_begin_at_every_function(sweep: Sweep, function: str) -> None:
-    faults = sweep.faults(function, sorted(MEANING), sticky=True)
+def test_every_code_at_every_function(sweep: Sweep, function: str, *, sticky: bool) -> None:
+    faults = sweep.faults(function, sorted(MEANING), sticky=sticky)
     assert complaints(sweep, faults) == []

@@ -7,63 +7,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpud.child.cuda_api import FUNCTIONS
 from gpud.child.probes import launch
 from gpud.core.sample import Reason
 from tests.child.running import CHILD, GPU, ask, run, scripted
-from tests.child.sweep import A_SMALL_GPU
 from tests.standins.build import build_libcuda
 
 WORDS = {"cuGetErrorName", "cuGetErrorString"}
-CLEANING = {
-    "cuDevicePrimaryCtxRelease_v2",
-    "cuEventDestroy_v2",
-    "cuMemFreeHost",
-    "cuMemFree_v2",
-    "cuModuleUnload",
-    "cuStreamDestroy_v2",
-}
-REPLACEABLE = {"cuMemHostAlloc"}  # ordinary memory does as well
-OLDER = {"cuDeviceGetUuid"}  # not asked where its successor is
-UNUSED = {"cuMemcpyDtoDAsync_v2", "cuStreamWaitEvent"}
-ONLY_WITH = {
-    "copy": {"cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2"},
-    "triad": {
-        "cuMemcpyHtoD_v2",
-        "cuEventRecord",
-        "cuEventSynchronize",
-        "cuEventElapsedTime",
-    },
-}
-LABELS = {"cuDriverGetVersion", "cuModuleGetLoadingMode"}
-"""Nothing depends on what these say: a driver that refuses them measures without it."""
-NEEDED = sorted(set(FUNCTIONS) - WORDS - CLEANING - REPLACEABLE - OLDER - UNUSED - LABELS)
-
-
-def prober(function: str) -> str:
-    """The quickest probe that calls a function."""
-    return next((probe for probe, some in ONLY_WITH.items() if function in some), "launch")
-
-
-@pytest.mark.parametrize("function", NEEDED)
-def test_whichever_function_refuses_the_failure_names_it(tmp_path: Path, function: str) -> None:
-    ended = scripted(tmp_path, prober(function), f"fail {function} 999")
-    failure = ended.failure
-    assert (failure["function"], failure["code"]) == (function, 999)
-    assert failure["detail"].startswith(f"{function}: CUDA_ERROR_UNKNOWN (999)")
-    assert failure["reason"] in {Reason.CUDA_ERROR, Reason.INIT_FAILED}
-    assert ended.err == ""
-
-
-@pytest.mark.parametrize("function", sorted(CLEANING))
-def test_figures_that_are_there_outlive_a_failing_clean_up(tmp_path: Path, function: str) -> None:
-    assert scripted(tmp_path, "copy", f"{A_SMALL_GPU}fail {function} 999").samples
 
 
 @pytest.mark.parametrize("function", sorted(WORDS))
@@ -71,14 +25,6 @@ def test_a_driver_without_words_still_gives_its_code(tmp_path: Path, function: s
     failure = scripted(tmp_path, "launch", f"fail {function} 1\nfail cuInit 999").failure
     assert failure["code"] == 999
     assert "(999)" in failure["detail"]
-
-
-@pytest.mark.parametrize("after", [1, 300, 4300, 4700, 5550])
-def test_launches_that_stop_working_in_the_middle_publish_nothing(
-    tmp_path: Path, after: int
-) -> None:
-    failure = scripted(tmp_path, "launch", f"fail cuLaunchKernel 700 {after}").failure
-    assert (failure["reason"], failure["code"]) == (Reason.LAUNCH_FAILED, 700)
 
 
 @pytest.mark.parametrize(
@@ -141,10 +87,8 @@ def kernel(sysroot: Path, release: str) -> None:
     "hung", ["cuInit", "cuModuleLoadDataEx", "cuStreamSynchronize", "cuLaunchKernel 300"]
 )
 def test_a_driver_call_that_never_returns_ends_with_the_alarm(tmp_path: Path, hung: str) -> None:
-    began = time.monotonic()
     ended = scripted(tmp_path, "launch", f"hang {hung}", budget_s=0.4, start_limit_s=0.4)
     assert (ended.code, ended.out) == (-signal.SIGALRM, "")
-    assert time.monotonic() - began < 5
 
 
 def test_a_driver_that_aborts_leaves_a_signal_and_half_no_document(tmp_path: Path) -> None:
@@ -169,14 +113,14 @@ def test_an_orphan_gives_everything_back_and_ends_without_a_document(tmp_path: P
     between.stdin.write(json.dumps(job).encode())
     between.stdin.close()
     with between, calls.open(encoding="ascii") as log:
-        seen = [next(log)]
-        while seen[-1] != "cuLaunchKernel\n":
-            seen.append(next(log))
+        observed = [next(log)]
+        while observed[-1] != "cuLaunchKernel\n":
+            observed.append(next(log))
         between.kill()
-        seen += log  # to the end of the child
+        observed += log  # to the end of the child
         assert between.stdout.read() == b""
-    assert seen.count("cuLaunchKernel\n") < 4000
-    assert seen[-1] == "cuDevicePrimaryCtxRelease_v2\n"
+    assert observed.count("cuLaunchKernel\n") < 4000
+    assert observed[-1] == "cuDevicePrimaryCtxRelease_v2\n"
 
 
 @pytest.mark.parametrize(
@@ -203,25 +147,25 @@ def test_a_missing_function_is_named_with_its_library(tmp_path: Path) -> None:
     assert "update the NVIDIA driver" in failure["advice"]
 
 
-def test_a_function_that_only_newer_drivers_have_is_not_needed(tmp_path: Path) -> None:
-    ended = scripted(tmp_path, "launch", without=["cuModuleGetLoadingMode"])
-    assert ended.samples
-    assert ended.document["conditions"]["loading"] is None
-
-
-def test_a_missing_library_is_told_in_the_words_of_the_loader(tmp_path: Path) -> None:
-    failure = run("launch", tmp_path / "libcuda.so.1").failure
-    assert failure["reason"] == Reason.LIBRARY_MISSING
-    assert f"{tmp_path}/libcuda.so.1: cannot open shared object file" in failure["detail"]
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/nonexistent/libcuda.so.1", "libcuda.so.1: cannot open shared object file"),
+        (__file__, "invalid ELF header"),
+        ("/nul\0/libcuda.so.1", ""),
+        ("/lone\ud800/libcuda.so.1", ""),
+    ],
+)
+@pytest.mark.parametrize("job", [{}, {"probe": "launch"}], ids=["--inventory", "--run"])
+def test_a_library_that_cannot_be_loaded_is_named_in_the_words_of_the_loader(
+    job: dict[str, str], path: str, words: str
+) -> None:
+    given = json.dumps({"cuda_library": path, "gpu": GPU, **job})
+    ended = ask("--run" if job else "--inventory", given)
+    failure = ended.document["failure"]
+    assert (ended.code, ended.err, failure["reason"]) == (1, "", Reason.LIBRARY_MISSING)
+    assert words in failure["detail"]
     assert "[cuda] library" in failure["advice"]
-
-
-def test_a_file_that_is_no_library_is_told_in_the_words_of_the_loader(tmp_path: Path) -> None:
-    text = tmp_path / "libcuda.so.1"
-    text.write_text("not a library, but long enough to look like one at the first glance\n")
-    failure = run("launch", text).failure
-    assert failure["reason"] == Reason.LIBRARY_MISSING
-    assert "invalid ELF header" in failure["detail"]
 
 
 def test_a_driver_of_cuda_11_4_measures(tmp_path: Path) -> None:
@@ -234,12 +178,6 @@ def test_a_driver_too_old_for_the_kernels_says_what_to_do(tmp_path: Path) -> Non
     failure = scripted(tmp_path, "launch", "driver_version 8000").failure
     assert (failure["reason"], failure["code"]) == (Reason.PTX_REJECTED, 222)
     assert "update the NVIDIA driver" in failure["advice"]
-
-
-def test_a_gpu_that_is_not_there_is_named(tmp_path: Path) -> None:
-    failure = scripted(tmp_path, "launch", gpu="GPU-gone").failure
-    assert failure["reason"] == Reason.NO_DEVICE
-    assert "GPU-gone" in failure["detail"]
 
 
 GOOD = {"probe": "cpu_call"}
@@ -289,36 +227,6 @@ def test_another_option_is_a_usage_error(option: str) -> None:
     assert ended.err.startswith("usage: ")
 
 
-@pytest.mark.parametrize("option", ["--run", "--inventory"])
-@pytest.mark.parametrize("path", ["/nul\0/libcuda.so.1", "/lone\ud800/libcuda.so.1"])
-def test_a_path_that_no_file_can_have_is_a_missing_library(option: str, path: str) -> None:
-    job = {"cuda_library": path, "gpu": GPU, **({"probe": "launch"} if option == "--run" else {})}
-    ended = ask(option, json.dumps(job))
-    assert ended.code == 1
-    assert ended.document["failure"]["reason"] == Reason.LIBRARY_MISSING
-    assert ended.err == ""
-
-
-def test_the_inventory_lists_every_gpu(tmp_path: Path) -> None:
-    library = build_libcuda(tmp_path, "devices 2\ndevice.1.name A second one")
-    found = ask("--inventory", json.dumps({"cuda_library": str(library)})).document
-    assert [gpu["index"] for gpu in found["devices"]] == [0, 1]
-    assert found["devices"][0]["uuid"] == GPU
-    assert found["devices"][1]["name"] == "A second one"
-    assert found["cuda_version"] == "12.8"
-    assert found["library"] == str(library)
-    assert found["failure"] is None
-
-
-@pytest.mark.parametrize("script", ["devices 0", "fail cuInit 100", "fail cuDeviceGetCount 100"])
-def test_an_inventory_without_gpus_says_why(tmp_path: Path, script: str) -> None:
-    library = build_libcuda(tmp_path, script)
-    ended = ask("--inventory", json.dumps({"cuda_library": str(library)}))
-    assert ended.code == 1
-    assert ended.document["devices"] == []
-    assert ended.document["failure"]["reason"] == Reason.NO_DEVICE
-
-
 AUDITED = """
 import runpy, sys
 def heard(event, arguments):
@@ -339,9 +247,9 @@ def opened(option: str, job: dict[str, Any]) -> tuple[bool, bool]:
         text=True,
         check=True,
     )
-    heard = ended.stderr.splitlines()
-    cuda_too = any(line.startswith("ctypes.dlopen") and "libcuda" in line for line in heard)
-    return "import numpy" in heard, cuda_too
+    received = ended.stderr.splitlines()
+    cuda_too = any(line.startswith("ctypes.dlopen") and "libcuda" in line for line in received)
+    return "import numpy" in received, cuda_too
 
 
 def test_a_child_loads_what_its_question_needs_and_no_more(tmp_path: Path) -> None:

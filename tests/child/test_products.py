@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.child.budget import Budget
 from gpud.child.cpu import CpuGpu
-from gpud.child.probes import matmul, tensor
 from gpud.child.products import (
     FP32,
     LIMITS,
@@ -92,13 +90,6 @@ def test_a_known_rate_comes_back_within_a_second_of_short_kernels(
 
 
 @pytest.mark.parametrize("probe", sorted(RATE))
-def test_a_wrong_element_publishes_nothing(tmp_path: Path, probe: str) -> None:
-    failure = scripted(tmp_path, probe, f"corrupt {KERNEL[probe]}").failure
-    assert failure["reason"] == Reason.VERIFICATION_FAILED
-    assert failure["detail"].startswith("element (0, 0) of the product is ")
-
-
-@pytest.mark.parametrize("probe", sorted(RATE))
 def test_an_element_that_is_wrong_in_its_last_bits_is_told_from_the_right_one(
     tmp_path: Path, probe: str
 ) -> None:
@@ -124,15 +115,6 @@ def test_matrices_take_half_of_the_free_memory_at_most(tmp_path: Path, probe: st
     assert free / 8 < document["vram_peak_bytes"] <= free / 2
 
 
-@pytest.mark.parametrize("probe", sorted(RATE))
-def test_too_little_memory_for_the_smallest_product_is_the_reason(
-    tmp_path: Path, probe: str
-) -> None:
-    failure = scripted(tmp_path, probe, f"device.0.free_mem {4 << 20}").failure
-    assert failure["reason"] == Reason.OUT_OF_MEMORY
-    assert "4194304 bytes of GPU memory are free" in failure["detail"]
-
-
 @pytest.mark.parametrize(("major", "minor"), [(5, 0), (7, 5)])
 def test_a_gpu_without_the_tensor_instructions_is_a_reason_and_no_failure(
     tmp_path: Path, major: int, minor: int
@@ -145,14 +127,7 @@ def test_a_gpu_without_the_tensor_instructions_is_a_reason_and_no_failure(
         {"mode": "tensor", "reason": Reason.UNSUPPORTED, "detail": detail}
     ]
     assert ended.document["vram_peak_bytes"] == 0
-
-
-@pytest.mark.parametrize(("major", "minor"), [(8, 0), (12, 0)])
-def test_a_gpu_with_the_tensor_instructions_is_measured(
-    tmp_path: Path, major: int, minor: int
-) -> None:
-    script = f"device.0.cc_major {major}\ndevice.0.cc_minor {minor}"
-    assert set(scripted(tmp_path, "tensor", script).samples) == {"tensor"}
+    assert scripted(tmp_path, "matmul", script).samples
 
 
 def test_the_tensor_kernel_loads_into_a_driver_of_cuda_11_0_and_no_older(tmp_path: Path) -> None:
@@ -160,22 +135,6 @@ def test_the_tensor_kernel_loads_into_a_driver_of_cuda_11_0_and_no_older(tmp_pat
     failure = scripted(tmp_path, "tensor", "driver_version 10020").failure
     assert failure["reason"] == Reason.PTX_REJECTED
     assert "Unsupported .version 7.0" in failure["detail"]
-
-
-def test_the_fp32_product_runs_on_gpus_without_tensor_instructions(tmp_path: Path) -> None:
-    script = "device.0.cc_major 5\ndevice.0.cc_minor 0"
-    assert set(scripted(tmp_path, "matmul", script).samples) == {"matmul"}
-
-
-@pytest.mark.parametrize("module", [matmul, tensor])
-def test_the_cpu_reference_multiplies_as_the_kernels_do(module: Any) -> None:
-    gpu = CpuGpu()
-    try:
-        # A GPU's second would be short: this is a processor, and others want it too.
-        outcome = module.run(gpu, Budget(60.0, gpu_s=6.0), seed=7)
-    finally:
-        gpu.close()
-    assert outcome.samples[0].median > 0
 
 
 @pytest.mark.parametrize("method", [FP32, TENSOR])
@@ -188,6 +147,6 @@ def test_the_numpy_twin_agrees_with_the_definition(method: Method) -> None:
         gpu.upload(buffer, method.encoded(content))
     assert gpu.launch(gpu.kernel(method.kernel), (1, 1), method.block, a, b, c, n).real() == 0
     left, right = (np.array([VALUES[byte] for byte in content]).reshape(n, n) for content in raw)
-    found = np.frombuffer(gpu.download(c), np.float32).reshape(n, n)
-    np.testing.assert_array_equal(found, left @ right)
+    result = np.frombuffer(gpu.download(c), np.float32).reshape(n, n)
+    np.testing.assert_array_equal(result, left @ right)
     gpu.close()

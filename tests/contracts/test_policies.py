@@ -54,9 +54,9 @@ def test_a_policy_is_total_and_says_the_same_of_the_same(
     for seen, passed_s in looks:
         now_s += passed_s
         decide = POLICIES[name]
-        asked = decide(seen, memory, LIMITS, now_s)
-        assert asked is decide(seen, memory, LIMITS, now_s)
-        assert isinstance(asked, Action)
+        request = decide(seen, memory, LIMITS, now_s)
+        assert request is decide(seen, memory, LIMITS, now_s)
+        assert isinstance(request, Action)
         memory, action = step(memory, seen, decide, LIMITS, now_s)
         assert isinstance(memory.state, DockerdState)
         if action is Action.START:

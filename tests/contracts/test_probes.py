@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +38,10 @@ def test_no_probe_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SPECS))
-def test_a_spec_is_named_after_its_file_and_says_something(name: str) -> None:
+def test_a_spec_is_named_after_its_file_and_has_a_budget(name: str) -> None:
     spec = SPECS[name]
-    assert spec.name == name
-    assert spec.summary
-    assert len(set(spec.modes)) == len(spec.modes) > 0
+    assert (spec.name, len(set(spec.modes))) == (name, len(spec.modes))
     assert 0 < spec.budget_s <= 30
-    assert spec.version >= 1
     assert (spec.unit is Unit.SECONDS) == (spec.pace is Pace.SMALL)
     assert name.startswith("cpu_") == (spec.backend is Backend.CPU)
 
@@ -53,11 +49,11 @@ def test_a_spec_is_named_after_its_file_and_says_something(name: str) -> None:
 def test_the_listing_is_what_the_folder_holds() -> None:
     listed = ask("--list", b"").document
     assert listed["refused"] == {}
-    told = {
+    reported = {
         spec["name"]: ProbeSpec(**{**spec, "modes": tuple(spec["modes"])})
         for spec in listed["probes"]
     }
-    assert told == SPECS
+    assert reported == SPECS
 
 
 def test_every_mode_is_measured_or_missing_and_no_other(ran: tuple[ProbeSpec, Ended]) -> None:
@@ -144,24 +140,19 @@ def table(specs: dict[str, ProbeSpec]) -> str:
 
 def test_the_document_holds_the_table_of_the_specs(request: pytest.FixtureRequest) -> None:
     before, held, after = DOCUMENT.read_text(encoding="utf-8").split(MARK)
-    wanted = f"\n{table(SPECS)}\n"
+    expected = f"\n{table(SPECS)}\n"
     if request.config.getoption("--update-golden"):
-        DOCUMENT.write_text(MARK.join((before, wanted, after)), encoding="utf-8")
+        DOCUMENT.write_text(MARK.join((before, expected, after)), encoding="utf-8")
         return
-    assert held == wanted, "pytest tests/contracts/test_probes.py --update-golden rewrites it"
+    assert held == expected, "pytest tests/contracts/test_probes.py --update-golden rewrites it"
 
 
 @pytest.mark.parametrize("name", sorted(SPECS))
 def test_the_document_describes_every_probe_and_every_mode(name: str) -> None:
-    _, found, after = DOCUMENT.read_text(encoding="utf-8").partition(f"\n## {name}\n")
-    assert found
+    _, result, after = DOCUMENT.read_text(encoding="utf-8").partition(f"\n## {name}\n")
+    assert result
     section = after.partition("\n## ")[0]
     for mode in SPECS[name].modes:
         assert f"`{mode}`" in section
     for point in ("**Method.**", "**Verified by.**", "**Wrong when.**"):
         assert point in section
-
-
-def test_a_changed_spec_would_change_the_table() -> None:
-    changed = {**SPECS, "launch": replace(SPECS["launch"], modes=("submit",))}
-    assert table(changed) != table(SPECS)

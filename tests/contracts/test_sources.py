@@ -54,9 +54,9 @@ def test_on_a_machine_with_nothing_a_source_says_why_and_what_it_says_holds_toge
 
     async def twice() -> list[Answer | None]:
         source = module.create(context)
-        said = [await source.collect(frozenset(FIELDS)) for _ in range(2)]
+        text = [await source.collect(frozenset(FIELDS)) for _ in range(2)]
         await source.close()
-        return said
+        return text
 
     for answer in asyncio.run(twice()):
         if answer is None:

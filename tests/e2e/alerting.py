@@ -47,8 +47,8 @@ def alerts(port: int) -> list[dict[str, Any]] | None:
         contextlib.suppress(OSError),
         urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v2/alerts", timeout=5) as answer,
     ):
-        found: list[dict[str, Any]] = json.load(answer)
-        return found
+        result: list[dict[str, Any]] = json.load(answer)
+        return result
     return None
 
 

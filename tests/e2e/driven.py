@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
-import signal
 import sqlite3
 import sys
 from dataclasses import dataclass, field
@@ -20,15 +18,18 @@ from gpud.agent.regression.detector import Detector, Direction, Observation, Par
 from gpud.core.sample import Flag
 from tests.child.running import INTERPRETED
 from tests.e2e.program import Program, cuda, nvml, only, program
-from tests.standins.build import build_virtual_clock, rewrite_script
+from tests.standins.build import build_virtual_clock
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.agent.alerts.telling import Receiver
+
 OLD, NEW = "572.16", "576.02"
 CUDA = {OLD: 12080, NEW: 12090}
 """What each brings with it, as cuDriverGetVersion counts."""
+BY_CUDA = {f"{number // 1000}.{number % 1000 // 10}": driver for driver, number in CUDA.items()}
 LAUNCH_NS, GRAPH_NS, FIRST_NS = 12_400, 380_000, 10_000_000
 """What the old driver takes: 12.4 us a launch, 1.9 us each node of a graph of 200."""
 SCATTER = 0.02
@@ -128,8 +129,8 @@ class Machine:
     def replace(self, driver: str, slower: float = 1.0, more: str = "") -> None:
         """Put another driver in place for what starts from now on; ``more`` is CUDA's script."""
         self.driver = driver
-        self._rewrite("nvml", self.nvml_script())
-        self._rewrite("cuda", self.script(slower) + more)
+        self.gpud.rewrite("nvml", self.nvml_script())
+        self.gpud.rewrite("cuda", self.script(slower) + more)
 
     def overnight(self, driver: str, slower: float = 1.0, more: str = "") -> None:
         """Replace the driver while gpud does not run."""
@@ -144,8 +145,8 @@ class Machine:
         old one; the first of a new driver are left to settle anyway.
         """
         self.driver = driver
-        self._rewrite("nvml", self.nvml_script())
-        os.kill(until(self.gpud.nvml_helper, "the helper"), signal.SIGKILL)
+        self.gpud.rewrite("nvml", self.nvml_script())
+        self.gpud.kill_nvml_helper()
         self.gpud.status_when(
             lambda d: any(
                 reading["field"] == "driver_version" and reading["value"] == driver
@@ -153,28 +154,26 @@ class Machine:
             ),
             f"NVML to tell of {driver}",
         )
-        self._rewrite("cuda", self.script(slower))
+        self.gpud.rewrite("cuda", self.script(slower))
 
     def lose_nvml(self) -> None:
         """Take NVML away for good: it dies, and does not come up again."""
-        self._rewrite("nvml", "fail nvmlInitWithFlags 999\nfail nvmlInit_v2 999\n")
-        os.kill(until(self.gpud.nvml_helper, "the helper"), signal.SIGKILL)
-
-    def _rewrite(self, library: str, script: str) -> None:
-        rewrite_script(Path(self.gpud.settings[library]["library"]), script)
+        self.gpud.rewrite("nvml", "fail nvmlInitWithFlags 999\nfail nvmlInit_v2 999\n")
+        self.gpud.kill_nvml_helper()
 
     def runs(self) -> list[dict[str, Any]]:
-        """Every run of the history: id, time, driver, flags, failure and the medians by mode."""
+        """Every run of the history, with the medians by mode."""
         with contextlib.suppress(sqlite3.OperationalError), self.reading() as history:
             rows = history.execute(
                 "SELECT runs.id, finished_s, json_extract(conditions, '$.driver_version'), flags,"
-                " failure, json_group_object(mode, median) FILTER (WHERE mode IS NOT NULL)"
+                " failure, json_extract(conditions, '$.cuda_version'),"
+                " json_group_object(mode, median) FILTER (WHERE mode IS NOT NULL)"
                 " FROM runs LEFT JOIN samples ON run_id = runs.id"
                 " WHERE probe = 'launch' GROUP BY runs.id ORDER BY runs.id"
             ).fetchall()
-            names = ("id", "finished_s", "driver", "flags", "failure", "medians")
+            names = ("id", "finished_s", "driver", "flags", "failure", "cuda", "medians")
             return [
-                dict(zip(names, row, strict=True)) | {"medians": json.loads(row[5] or "{}")}
+                dict(zip(names, row, strict=True)) | {"medians": json.loads(row[6] or "{}")}
                 for row in rows
             ]
         return []
@@ -190,16 +189,16 @@ class Machine:
     def good(self) -> int:
         """How many runs have figures."""
         with contextlib.suppress(sqlite3.OperationalError), self.reading() as history:
-            asked = "SELECT count(*) FROM runs WHERE probe = 'launch' AND failure IS NULL"
-            count: int = history.execute(asked).fetchone()[0]
+            request = "SELECT count(*) FROM runs WHERE probe = 'launch' AND failure IS NULL"
+            count: int = history.execute(request).fetchone()[0]
             return count
         return 0
 
     def more_runs(self, count: int) -> None:
         """Wait until so many more have figures."""
-        wanted = self.good() + count
+        target = self.good() + count
         within_s = 20 + A_RUN_S * count
-        until(lambda: self.good() >= wanted, f"{count} more runs", within_s, every_s=LOOK_EVERY_S)
+        until(lambda: self.good() >= target, f"{count} more runs", within_s, every_s=LOOK_EVERY_S)
 
     def state(self, name: str) -> str:
         """What the program has written of its own knowledge under a name, empty for nothing."""
@@ -210,18 +209,24 @@ class Machine:
 
     def decided(self) -> dict[str, list[Decision]]:
         """The alarms that the program has written, by mode."""
-        found: dict[str, list[Decision]] = {}
+        result: dict[str, list[Decision]] = {}
         with contextlib.suppress(sqlite3.OperationalError), self.reading() as history:
             rows = history.execute("SELECT stream, seq, body FROM alarms ORDER BY stream, seq")
             for stream, seq, body in rows:
-                told = json.loads(body)
-                what = (seq, told["kind"], told["worse"], told["effect"]["ratio"], told["samples"])
-                found.setdefault(json.loads(stream)[2], []).append(Decision(*what))
-        return found
+                report = json.loads(body)
+                what = (
+                    seq,
+                    report["kind"],
+                    report["worse"],
+                    report["effect"]["ratio"],
+                    report["samples"],
+                )
+                result.setdefault(json.loads(stream)[2], []).append(Decision(*what))
+        return result
 
     def expected(self) -> dict[str, list[Decision]]:
         """The same as the history gives it when it is judged in one go, without any program."""
-        found: dict[str, list[Decision]] = {}
+        result: dict[str, list[Decision]] = {}
         limits = Parameters(
             look_span_s=self.detector["update_span_s"],
             window_span_s=self.detector["window_span_s"],
@@ -229,16 +234,17 @@ class Machine:
         judges: dict[str, Detector] = {}
         driver = ""
         for run in self.runs():
-            driver = run["driver"] or driver  # that nobody says it is no change
+            # A run before NVML has named the driver is one of its, by the version of CUDA.
+            driver = run["driver"] or BY_CUDA.get(run["cuda"], driver)
             flags = [Flag(flag) for flag in json.loads(run["flags"])]
             for mode, median in run["medians"].items():
                 judge = judges.setdefault(mode, Detector(Direction.LOWER).configured(limits))
                 alarm = judge.push(Observation(run["finished_s"], median, driver, flags))
                 if alarm is not None:
                     ratio, kind = alarm.effect.ratio, alarm.kind.value
-                    told = Decision(alarm.seq, kind, alarm.worse, ratio, alarm.samples)
-                    found.setdefault(mode, []).append(told)
-        return found
+                    report = Decision(alarm.seq, kind, alarm.worse, ratio, alarm.samples)
+                    result.setdefault(mode, []).append(report)
+        return result
 
 
 PYTHON = """#!/bin/bash
@@ -267,6 +273,16 @@ def machine(**chosen: Any) -> Iterator[Machine]:
     """A home, a driver, a program to start."""
     with program() as gpud:
         yield Machine(gpud, **chosen)
+
+
+def received(hook: Receiver, status: str, name: str | None = None) -> list[dict[str, Any]]:
+    """Every alert that a webhook got so far that is ``firing`` or ``resolved``."""
+    return [
+        alert
+        for message in hook.documents
+        for alert in message["alerts"]
+        if alert["status"] == status and name in {None, alert["labels"]["alertname"]}
+    ]
 
 
 def alerts(gpud: Program) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpud.child import probes
-from tests.standins.build import build_libcuda, build_libnvml
+from tests.standins.build import build_libcuda, build_libnvml, rewrite_script
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
 def only(*names: str) -> dict[str, Any]:
     """Settings that leave these probes on and no other."""
-    known = {file.stem for file in Path(probes.__file__).parent.glob("[a-z]*.py")}
-    assert set(names) <= known
-    return {"disabled": sorted(known - set(names))}
+    every = {file.stem for file in Path(probes.__file__).parent.glob("[a-z]*.py")}
+    assert set(names) <= every
+    return {"disabled": sorted(every - set(names))}
 
 
+LIBFAKETIME = next(iter(Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None)
 QUICK: dict[str, dict[str, Any]] = {
     "dockerd": {"policy": "off"},
     "probes": only("cpu_call", "cpu_matmul", "launch", "nbody", "triad"),
@@ -74,11 +75,11 @@ def alive(pid: int) -> bool:
 
 def children_of(pid: int) -> list[int]:
     """Direct children, living ones."""
-    found = []
+    result = []
     for task in Path("/proc", str(pid), "task").glob("*/children"):
         with contextlib.suppress(OSError):
-            found += [int(child) for child in task.read_text().split()]
-    return [child for child in found if alive(child)]
+            result += [int(child) for child in task.read_text().split()]
+    return [child for child in result if alive(child)]
 
 
 def cuda(home: Path, script: str = "", without: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -95,11 +96,6 @@ def _driver(home: Path) -> Path:
     folder = home / "driver"
     folder.mkdir(exist_ok=True)
     return folder
-
-
-def gpud_line(home: Path | str, *words: str) -> list[str]:
-    """The line that runs gpud for one home."""
-    return [sys.executable, "-I", "-m", "gpud", "--home", str(home), *words]
 
 
 def as_nobody(home: Path) -> list[str]:
@@ -122,6 +118,7 @@ class Program:
     process: subprocess.Popen[bytes] | None = None
     sysroot: str = "/"
     python: Path = Path(sys.executable)
+    clock: Path | None = None  # the agent runs alone, under a wall clock that ``move`` sets
 
     @property
     def run_dir(self) -> Path:
@@ -143,19 +140,49 @@ class Program:
 
     def start(self) -> None:
         self.write_settings()
+        words, environ = ["gpud", "--home", str(self.home), "run"], {}
+        if self.clock is not None:
+            assert LIBFAKETIME is not None, "sudo apt-get install libfaketime"
+            self.move(0)
+            words = ["gpud.agent", "--home", str(self.home)]
+            environ = {
+                "LD_PRELOAD": str(LIBFAKETIME),
+                "FAKETIME_TIMESTAMP_FILE": str(self.clock),
+                "FAKETIME_NO_CACHE": "1",
+                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            }
         with (self.home / "console.log").open("ab") as console:
             self.process = subprocess.Popen(
-                [self.python, *gpud_line(self.home, "run")[1:]],
+                [self.python, "-I", "-m", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
                 cwd="/",
                 start_new_session=True,
-                env={k: v for k, v in os.environ.items() if not k.startswith("GPUD_")},
+                env={k: v for k, v in os.environ.items() if not k.startswith("GPUD_")} | environ,
             )
 
+    def move(self, offset_s: float) -> None:
+        """Set how far the wall clock of the agent is ahead of the true one.
+
+        The monotonic clock is left alone: a guest that was paused sees just that. Children have
+        the true clock, because the agent gives them an environment of their own.
+        """
+        assert self.clock is not None
+        fresh = self.clock.with_suffix(".new")
+        fresh.write_text(f"{offset_s:+f}\n")
+        fresh.rename(self.clock)
+
     def command(self, *words: str) -> list[str]:
-        return gpud_line(self.home, *words)
+        return [sys.executable, "-I", "-m", "gpud", "--home", str(self.home), *words]
+
+    def rewrite(self, library: str, script: str) -> None:
+        """Replace the script of the stand-in "cuda" or "nvml" for what loads it from now on."""
+        rewrite_script(Path(self.settings[library]["library"]), script)
+
+    def kill_nvml_helper(self) -> None:
+        """Let the process die that speaks to NVML, as it does when the driver under it goes."""
+        os.kill(until(self.nvml_helper, "the helper of NVML"), signal.SIGKILL)
 
     def cli(
         self, *words: str, before: Sequence[str] = (), within_s: float = 60.0
@@ -224,8 +251,8 @@ class Program:
             f"health of {component} at {level} for {reason}",
             within_s,
         )
-        found: dict[str, Any] = document["health"][component]
-        return found
+        result: dict[str, Any] = document["health"][component]
+        return result
 
     def metrics(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
         """One scrape: (name, sorted labels) -> value; empty while nobody answers."""
@@ -242,8 +269,35 @@ class Program:
     def value(self, name: str, **labels: str) -> float | None:
         return self.metrics().get((name, tuple(sorted(labels.items()))))
 
+    def runs(self, probe: str = "cpu_call") -> float:
+        return self.value("gpud_probe_runs_total", probe=probe) or 0.0
+
+    def more_runs(self, probe: str = "cpu_call", count: int = 1) -> None:
+        """Wait until a probe has run so many times more."""
+        before = self.runs(probe)
+        until(lambda: self.runs(probe) >= before + count, f"{count} more runs of {probe}")
+
+    def skips(self, probe: str, reason: str) -> float:
+        return self.value("gpud_probe_skips_total", probe=probe, reason=reason) or 0.0
+
+    def median(self, probe: str = "launch", mode: str = "submit", gpu: str = "0") -> float | None:
+        """The last median of a latency."""
+        name = "gpud_probe_latency_median_seconds"
+        return self.value(name, gpu=gpu, probe=probe, mode=mode)
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        """What /api/v1/events gives of one kind, oldest first."""
+        with contextlib.suppress(OSError, urllib.error.URLError):
+            result: list[dict[str, Any]] = json.loads(self.get(f"/api/v1/events?kind={kind}"))[
+                "events"
+            ]
+            return result[::-1]
+        return []
+
     def agent_pid(self) -> int | None:
         """The agent root reports, None while there is none alive."""
+        if self.clock is not None:
+            return None if self.process is None else self.process.pid
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             document = json.loads((self.run_dir / "root.json").read_bytes())
             pid: int = document["agent"]["process"]["pid"]
@@ -271,3 +325,11 @@ def program(**settings: dict[str, Any]) -> Iterator[Program]:
         if made.process is not None:
             made.stop()
         shutil.rmtree(home, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def under_a_clock(**settings: dict[str, Any]) -> Iterator[Program]:
+    """The same with the agent alone, under a wall clock that ``move`` sets."""
+    with program(**settings) as made:
+        made.clock = made.home / "offset"
+        yield made

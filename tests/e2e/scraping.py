@@ -47,8 +47,8 @@ def prometheus(
     if rules:
         config += f"rule_files: ['{rules}']\n"
     if alertmanager is not None:
-        told = f"[{{targets: ['127.0.0.1:{alertmanager}']}}]"
-        config += f"alerting: {{alertmanagers: [{{static_configs: {told}}}]}}\n"
+        report = f"[{{targets: ['127.0.0.1:{alertmanager}']}}]"
+        config += f"alerting: {{alertmanagers: [{{static_configs: {report}}}]}}\n"
     (folder / "prometheus.yml").write_text(config)
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -78,5 +78,5 @@ def api(port: int, path: str, **query: str) -> Any:
 
 def number(port: int, expression: str) -> float:
     """The first value of an expression, 0 where there is none."""
-    found = api(port, "query", query=expression)
-    return float(found["result"][0]["value"][1]) if found and found["result"] else 0.0
+    result = api(port, "query", query=expression)
+    return float(result["result"][0]["value"][1]) if result and result["result"] else 0.0

@@ -49,7 +49,7 @@ def test_a_driver_that_is_a_quarter_slower_is_delivered_and_its_end_too(
         gpud = driven.gpud
         driven.start()
 
-        def told(status: str) -> list[dict[str, Any]]:
+        def report(status: str) -> list[dict[str, Any]]:
             return [
                 alert
                 for document in webhook.documents
@@ -57,14 +57,15 @@ def test_a_driver_that_is_a_quarter_slower_is_delivered_and_its_end_too(
                 if alert["status"] == status and SUBMIT.items() <= alert["labels"].items()
             ]
 
+        driven.more_runs(KNOWN)
         runs = 'gpud_probe_runs_total{probe="launch"}'
-        until(lambda: scraping.number(port, runs) >= KNOWN, f"{KNOWN} runs", within_s=60)
-        known = "count(gpud_regression_active)"
-        until(lambda: scraping.number(port, known), "what the detector makes of them")
+        until(lambda: scraping.number(port, runs) >= KNOWN, f"{KNOWN} runs in Prometheus")
+        streams = "count(gpud_regression_active)"
+        until(lambda: scraping.number(port, streams), "what the detector makes of them")
         assert webhook.documents == []
 
         driven.overnight(NEW, SLOWER)
-        [alert, *_] = until(lambda: told("firing"), "the regression", within_s=60)
+        [alert, *_] = until(lambda: report("firing"), "the regression", within_s=60)
         instance = f"127.0.0.1:{gpud.port}"
         assert alert["labels"] == SUBMIT | {
             "alertname": NAME,
@@ -73,23 +74,23 @@ def test_a_driver_that_is_a_quarter_slower_is_delivered_and_its_end_too(
             "instance": instance,
             "gpu": "0",
         }
-        said = alert["annotations"]
-        assert said["summary"] == "Work takes longer than it used to."
+        output = alert["annotations"]
+        assert output["summary"] == "Work takes longer than it used to."
         words = re.fullmatch(
             rf"launch submit on GPU 0 of {instance} takes ([\d.]+)% longer than usual, "
             rf"([\d.]+)us now, ([\d.]+)us before, since the driver was replaced \(now {NEW}\)\. .+",
-            said["description"],
+            output["description"],
         )
-        assert words, said["description"]
+        assert words, output["description"]
         slower, now_us, before_us = (float(figure) for figure in words.groups())
         assert slower == pytest.approx((SLOWER - 1) * 100, abs=5)
         assert now_us / before_us == pytest.approx(SLOWER, abs=0.08)
         assert before_us == pytest.approx(LAUNCH_NS / 1000, rel=0.1)
-        with urllib.request.urlopen(said["runbook_url"], timeout=5) as page:
+        with urllib.request.urlopen(output["runbook_url"], timeout=5) as page:
             assert f"<h1>{NAME}</h1>" in page.read().decode()
 
         driven.overnight(OLD)
-        until(lambda: told("resolved"), "the end of the regression", within_s=60)
+        until(lambda: report("resolved"), "the end of the regression", within_s=60)
         names = {
             alert["labels"]["alertname"]
             for document in webhook.documents
@@ -99,9 +100,9 @@ def test_a_driver_that_is_a_quarter_slower_is_delivered_and_its_end_too(
         until(
             lambda: (
                 not [
-                    found
-                    for found in alerting.alerts(alertmanager) or ()
-                    if found["labels"]["alertname"] == NAME
+                    result
+                    for result in alerting.alerts(alertmanager) or ()
+                    if result["labels"]["alertname"] == NAME
                 ]
             ),
             "nothing fires any more",

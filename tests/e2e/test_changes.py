@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import signal
-import urllib.error
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.e2e.program import Program, cuda, nvml, only, program
-from tests.standins.build import rewrite_script
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -31,18 +24,8 @@ def gpud() -> Iterator[Program]:
         yield made
 
 
-def told(gpud: Program, kind: str) -> list[tuple[str | None, str]]:
-    """What /api/v1/events gives of one kind, oldest first."""
-    with contextlib.suppress(OSError, urllib.error.URLError):
-        document = json.loads(gpud.get(f"/api/v1/events?kind={kind}"))
-        return [(event["old"], event["new"]) for event in reversed(document["events"])]
-    return []
-
-
-def the_driver_goes_down(gpud: Program) -> None:
-    """NVML dies with the driver under it; its helper is made anew after a rest."""
-    os.kill(until(gpud.nvml_helper, "the helper"), signal.SIGKILL)
-    gpud.health("nvml", 1, "crashed")
+def versions(gpud: Program, kind: str = "driver_version") -> list[tuple[str | None, str]]:
+    return [(event["old"], event["new"]) for event in gpud.events(kind)]
 
 
 def changes(document: dict[str, Any], kind: str) -> list[tuple[str | None, str]]:
@@ -50,43 +33,42 @@ def changes(document: dict[str, Any], kind: str) -> list[tuple[str | None, str]]
 
 
 def test_replaced_driver_is_one_event_whether_gpud_runs_or_not(gpud: Program) -> None:
-    library = nvml(gpud.home, DRIVER)
-    gpud.settings = {"cuda": cuda(gpud.home), "nvml": library}
+    gpud.settings = {"cuda": cuda(gpud.home), "nvml": nvml(gpud.home, DRIVER)}
     gpud.start()
-    until(lambda: told(gpud, "driver_version"), "the first sight of a driver")
-    assert told(gpud, "driver_version") == [(None, "572.16")]
+    until(lambda: versions(gpud), "the first sight of a driver")
+    assert versions(gpud) == [(None, "572.16")]
 
-    the_driver_goes_down(gpud)
-    assert told(gpud, "driver_version") == [(None, "572.16")]  # that nobody says it is no change
-    rewrite_script(Path(library["library"]), SWAPPED)
+    gpud.kill_nvml_helper()
+    gpud.health("nvml", 1, "crashed")
+    assert versions(gpud) == [(None, "572.16")]  # that nobody says it is no change
+    gpud.rewrite("nvml", SWAPPED)
     swapped = [("572.16", "576.02")]
     gpud.status_when(lambda d: changes(d, "driver_version") == swapped, "the new driver")
-    until(lambda: told(gpud, "driver_version")[1:] == swapped, "the change in the history")
+    until(lambda: versions(gpud)[1:] == swapped, "the change in the history")
 
     gpud.stop()
-    rewrite_script(Path(library["library"]), AGAIN)
+    gpud.rewrite("nvml", AGAIN)
     gpud.start()
     swapped.append(("576.02", "580.88"))
     document = gpud.status_when(
         lambda d: changes(d, "driver_version") == swapped, "the driver of the night"
     )
     assert document["counters"]["changes"]["driver_version"] == 1  # since this start
-    until(lambda: told(gpud, "driver_version")[1:] == swapped, "both changes in the history")
+    until(lambda: versions(gpud)[1:] == swapped, "both changes in the history")
     assert "Traceback" not in gpud.logs()
 
 
 def test_a_gpu_that_is_gone_is_missed_across_restarts_until_it_is_forgotten(gpud: Program) -> None:
-    library = cuda(gpud.home, "devices 2\n")
-    gpud.settings = {"cuda": library}
+    gpud.settings = {"cuda": cuda(gpud.home, "devices 2\n")}
     gpud.start()
     gpud.health("devices", 0)
-    both = until(lambda: told(gpud, "gpus"), "the first sight of the GPUs")[0][1].split(",")
+    both = until(lambda: versions(gpud, "gpus"), "the first sight of the GPUs")[0][1].split(",")
     assert len(both) == 2
 
-    rewrite_script(Path(library["library"]), "devices 1\n")
+    gpud.rewrite("cuda", "devices 1\n")
     lost = gpud.health("devices", 2, "gpu_vanished")
     assert both[1] in lost["detail"]
-    until(lambda: told(gpud, "gpus")[1:] == [(",".join(both), both[0])], "the loss, held twice")
+    until(lambda: versions(gpud, "gpus")[1:] == [(",".join(both), both[0])], "the loss, held twice")
 
     gpud.stop()
     gpud.start()
@@ -97,7 +79,7 @@ def test_a_gpu_that_is_gone_is_missed_across_restarts_until_it_is_forgotten(gpud
     forgotten = gpud.cli("gpus", "forget", both[1])
     assert (forgotten.returncode, both[1] in forgotten.stdout) == (0, True)
     gpud.health("devices", 0)
-    [event] = json.loads(gpud.get("/api/v1/events?kind=gpu_forgotten"))["events"]
+    [event] = gpud.events("gpu_forgotten")
     assert event["uuid"] == both[1]
     assert "Traceback" not in gpud.logs()
 
@@ -109,8 +91,8 @@ def test_a_machine_without_a_gpu_is_well_and_status_says_so() -> None:
             health = gpud.health(component, 0, "no_gpu")
             assert health["detail"] in NO_GPU
         gpud.status_when(lambda d: d["state"] == "ok" and d["probes"], "everything well")
-        asked = gpud.cli("status")
-        assert asked.returncode == 0, asked.stdout
+        request = gpud.cli("status")
+        assert request.returncode == 0, request.stdout
         assert "health_changed" not in gpud.logs()  # it was at no moment said to be broken
         restarted = gpud.stop()
         assert restarted == 0

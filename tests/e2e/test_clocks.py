@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.asleep import asleep
+from tests.e2e.program import Program, under_a_clock
 from tests.waiting import until
 
 NIGHT_S = 8 * 3600.0
@@ -16,45 +16,39 @@ HOURLY = {
 }
 
 
+def jumps(gpud: Program) -> float:
+    return gpud.value("gpud_clock_jumps_total") or 0.0
+
+
 def test_after_a_night_asleep_there_is_one_catch_up_run_and_the_night_is_counted() -> None:
-    with asleep() as gpud:
-        gpud.settings = {"schedule": HOURLY}
+    with under_a_clock(schedule=HOURLY) as gpud:
         gpud.start()
         until(lambda: gpud.runs() == 1, "the first run")
         gpud.move(NIGHT_S)
-        until(lambda: gpud.jumps() == 1, "the jump")
+        until(lambda: jumps(gpud) == 1, "the jump")
         assert gpud.value("gpud_vm_paused_seconds_total") == pytest.approx(NIGHT_S, abs=1)
         assert gpud.runs() == 1, "a machine that just woke is not measured"
         until(lambda: gpud.runs() == 2, "the catch-up run", 90)
         gpud.move(NIGHT_S - 3600)
-        until(lambda: gpud.jumps() == 2, "the step back")
+        until(lambda: jumps(gpud) == 2, "the step back")
         assert gpud.value("gpud_vm_paused_seconds_total") == pytest.approx(NIGHT_S, abs=1)
         assert gpud.runs() == 2
 
 
-def test_runs_go_on_after_the_clock_is_set_back() -> None:
-    with asleep() as gpud:
-        gpud.settings = {"schedule": HOURLY | {"small_interval_s": 1.0}}
+def test_a_run_across_a_jump_is_discarded_and_counted_and_runs_go_on_after_a_step_back() -> None:
+    with under_a_clock(schedule=HOURLY | {"small_interval_s": 1.0}) as gpud:
         gpud.start()
-        until(lambda: gpud.runs() >= 1, "the first run")
-        gpud.move(-3600)
-        until(lambda: gpud.jumps() == 1, "the step back")
-        seen = gpud.runs()
-        until(lambda: gpud.runs() >= seen + 2, "two more runs")
-        assert gpud.value("gpud_vm_paused_seconds_total") == 0
-
-
-def test_a_run_across_a_jump_is_discarded_and_counted() -> None:
-    with asleep() as gpud:
-        gpud.settings = {"schedule": HOURLY | {"small_interval_s": 1.0}}
-        gpud.start()
-        until(lambda: gpud.runs() >= 1, "the first run")
+        until(gpud.runs, "the first run")
         offset_s = 0.0
 
-        def discarded() -> float | None:
+        def discarded() -> float:
             nonlocal offset_s
             offset_s += 0.2  # a second's worth of them is no night, after which nothing is run
             gpud.move(offset_s)  # every run sees some of these steps
-            return gpud.value("gpud_probe_skips_total", probe="cpu_call", reason="clock_jumped")
+            return gpud.skips("cpu_call", "clock_jumped")
 
         until(discarded, "a discarded run", 90)
+        before = jumps(gpud)
+        gpud.move(-3600)
+        until(lambda: jumps(gpud) > before, "the step back")
+        gpud.more_runs(count=2)

@@ -8,10 +8,8 @@ import os
 import pty
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from tests.dockerd import PrivateDockerd
 
 NOBODY = 65534
-CODE = str(Path(__file__).resolve().parent.parent.parent)
 
 
 @pytest.fixture
@@ -41,6 +38,13 @@ def gpud(dockerd: PrivateDockerd) -> Iterator[Program]:
 def supervisor(gpud: Program) -> int:
     pid, _ = (gpud.run_dir / "root.pid").read_text().split()
     return int(pid)
+
+
+def up(gpud: Program, dockerd: PrivateDockerd) -> list[int]:
+    """Start it with a dockerd that works, and give its process."""
+    gpud.cli("up")
+    gpud.health("dockerd", 0)
+    return dockerd.dockerds()
 
 
 def test_up_returns_when_gpud_runs_and_a_second_up_changes_nothing(gpud: Program) -> None:
@@ -68,25 +72,23 @@ def supervisors(gpud: Program) -> list[int]:
     listed = subprocess.run(
         ["pgrep", "-f", f"gpud --home {gpud.home} up"], capture_output=True, text=True, check=False
     )
-    found = {int(pid) for pid in listed.stdout.split()}
-    forked = {child for pid in found for child in children_of(pid)}
-    return sorted(found - forked)
+    result = {int(pid) for pid in listed.stdout.split()}
+    forked = {child for pid in result for child in children_of(pid)}
+    return sorted(result - forked)
 
 
 def test_down_keeps_dockerd_and_the_next_up_adopts_it(
     gpud: Program, dockerd: PrivateDockerd
 ) -> None:
-    gpud.cli("up")
-    gpud.health("dockerd", 0)
-    [kept] = dockerd.dockerds()
+    [stored] = up(gpud, dockerd)
     agent = gpud.agent_pid()
     assert agent is not None
     assert gpud.cli("down").returncode == 0
     assert not alive(agent)
-    assert dockerd.dockerds() == [kept]
+    assert dockerd.dockerds() == [stored]
     assert gpud.cli("up").returncode == 0
     gpud.health("dockerd", 0)
-    assert dockerd.dockerds() == [kept]
+    assert dockerd.dockerds() == [stored]
 
 
 def test_down_is_remembered_until_up_and_restart_is_no_down(gpud: Program) -> None:
@@ -104,65 +106,19 @@ def test_down_is_remembered_until_up_and_restart_is_no_down(gpud: Program) -> No
 def test_restart_is_a_new_supervisor_beside_the_same_dockerd(
     gpud: Program, dockerd: PrivateDockerd
 ) -> None:
-    gpud.cli("up")
-    gpud.health("dockerd", 0)
-    before, [kept] = supervisor(gpud), dockerd.dockerds()
+    [stored], before = up(gpud, dockerd), supervisor(gpud)
     assert gpud.cli("restart").returncode == 0
     assert supervisor(gpud) != before
     gpud.health("dockerd", 0)
-    assert dockerd.dockerds() == [kept]
+    assert dockerd.dockerds() == [stored]
 
 
 def test_down_with_docker_stops_the_dockerd_that_gpud_keeps(
     gpud: Program, dockerd: PrivateDockerd
 ) -> None:
-    gpud.cli("up")
-    gpud.health("dockerd", 0)
+    up(gpud, dockerd)
     assert gpud.cli("down", "--docker").returncode == 0
     until(lambda: not dockerd.dockerds(), "dockerd has ended")
-
-
-def test_down_with_docker_ends_ours_also_behind_somebody_elses_socket(
-    gpud: Program, dockerd: PrivateDockerd
-) -> None:
-    gpud.cli("up")
-    gpud.health("dockerd", 0)
-    Path(dockerd.socket).unlink()
-    with socket.socket(socket.AF_UNIX) as other:
-        other.bind(dockerd.socket)
-        other.listen()
-        gpud.status_when(lambda d: d["root"]["dockerd"]["owner"] != "gpud", "another owner")
-        assert gpud.cli("down", "--docker").returncode == 0
-    assert not dockerd.dockerds()
-
-
-def test_down_where_nothing_runs_is_well(gpud: Program) -> None:
-    stopped = gpud.cli("down")
-    assert (stopped.returncode, stopped.stderr) == (0, "")
-    assert stopped.stdout.startswith("gpud was not running. Opened shells leave it at that")
-
-
-def test_down_says_what_it_stopped(gpud: Program) -> None:
-    assert gpud.cli("up").returncode == 0
-    gpud.health("dockerd", 0)
-    assert gpud.cli("down").stdout.startswith("gpud has stopped; dockerd and its containers")
-    again = gpud.cli("down", "--docker").stdout
-    assert again.startswith("gpud was not running; dockerd has stopped. ")
-
-
-def test_gpud_outlives_the_terminal_it_was_started_from(gpud: Program) -> None:
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execv(sys.executable, gpud.command("up"))
-    _, status = os.waitpid(pid, 0)
-    os.close(terminal)
-    assert os.waitstatus_to_exitcode(status) == 0
-    gpud.health("dockerd", 0)
-    running = supervisor(gpud)
-    assert alive(running)
-    assert os.getsid(running) != os.getsid(0)
-    descriptors = [Path(f"/proc/{running}/fd/{n}").readlink() for n in (0, 1, 2)]
-    assert not [name for name in descriptors if "pts" in str(name)]
 
 
 def test_ctrl_c_in_a_terminal_ends_a_foreground_run_with_everything(gpud: Program) -> None:
@@ -173,36 +129,15 @@ def test_ctrl_c_in_a_terminal_ends_a_foreground_run_with_everything(gpud: Progra
     agent = gpud.agent_pid()
     assert agent is not None
     os.write(terminal, b"\x03")
-    said = b""
+    message = b""
     with contextlib.suppress(OSError):
         while chunk := os.read(terminal, 4096):
-            said += chunk
+            message += chunk
     _, status = os.waitpid(pid, 0)
     os.close(terminal)
-    assert os.waitstatus_to_exitcode(status) == 0, said.decode()
-    assert b"Traceback" not in said
+    assert os.waitstatus_to_exitcode(status) == 0, message.decode()
+    assert b"Traceback" not in message
     assert not alive(agent)
-
-
-def test_without_a_settings_file_the_defaults_hold() -> None:
-    with program() as gpud:
-        process = subprocess.Popen(
-            gpud.command("run"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={
-                "PATH": os.environ["PATH"],
-                "GPUD_HTTP__LISTEN": f"127.0.0.1:{gpud.port}",
-                "GPUD_DOCKERD__POLICY": "off",
-            },
-        )
-        try:
-            gpud.status_when(lambda d: d["probes"], "figures without a settings file")
-        finally:
-            process.send_signal(signal.SIGTERM)
-            output = process.communicate(timeout=20)[0].decode()
-        assert process.returncode == 0, output
-        assert not gpud.config.parent.exists()
 
 
 def test_without_root_dockerd_is_watched_and_everything_else_runs(

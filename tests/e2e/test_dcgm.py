@@ -70,11 +70,11 @@ def chosen(port: int, expression: str) -> str:
     return expression
 
 
-def asked(port: int, expression: str) -> list[float]:
+def request(port: int, expression: str) -> list[float]:
     """The values of an expression, by GPU."""
-    found = api(port, "query", query=chosen(port, expression))["result"]
-    found.sort(key=lambda one: one["metric"].get("gpu", ""))
-    return [float(one["value"][1]) for one in found]
+    result = api(port, "query", query=chosen(port, expression))["result"]
+    result.sort(key=lambda item: item["metric"].get("gpu", ""))
+    return [float(item["value"][1]) for item in result]
 
 
 def test_the_dashboard_of_dcgm_exporter_has_its_data(gpud: Program, tmp_path: Path) -> None:
@@ -83,15 +83,17 @@ def test_the_dashboard_of_dcgm_exporter_has_its_data(gpud: Program, tmp_path: Pa
             lambda: (api(port, "query", query="DCGM_FI_DEV_FB_USED") or {}).get("result"),
             "the first scrape in Prometheus",
         )
-        assert {one: asked(port, one)[:1] for one in DASHBOARD} == {
-            one: [value] for one, value in DASHBOARD.items()
+        assert {item: request(port, item)[:1] for item in DASHBOARD} == {
+            item: [value] for item, value in DASHBOARD.items()
         }
-        for one in DASHBOARD:
-            both = not one.startswith(("avg", "sum"))
-            assert len(asked(port, one)) == (2 if both else 1), one
-        assert [len(asked(port, one)) for one in BY_HOST] == [2, 1, 2]
-        assert asked(port, PROFILED) == []  # measured by nobody here, and made up by nobody
+        for item in DASHBOARD:
+            both = not item.startswith(("avg", "sum"))
+            assert len(request(port, item)) == (2 if both else 1), item
+        assert [len(request(port, item)) for item in BY_HOST] == [2, 1, 2]
+        assert request(port, PROFILED) == []  # measured by nobody here, and made up by nobody
         [target] = api(port, "targets")["activeTargets"]
         assert (target["health"], target["lastError"]) == ("up", "")
         types = api(port, "metadata", metric="DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION")
-        assert [one["type"] for one in types["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"]] == ["unknown"]
+        assert [item["type"] for item in types["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"]] == [
+            "unknown"
+        ]

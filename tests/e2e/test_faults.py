@@ -6,19 +6,18 @@ import contextlib
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.program import Program, children_of, cuda, free_port, program
+from tests.e2e.program import Program, cuda, free_port, program
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -27,14 +26,10 @@ def gpud() -> Iterator[Program]:
         yield made
 
 
-def assert_no_traceback_at_the_user(gpud: Program) -> None:
-    assert "Traceback" not in gpud.console()
-
-
 def assert_said_in_the_log_and_as_a_metric(gpud: Program, component: str, reason: str) -> None:
     assert reason in gpud.logs()
     assert gpud.value("gpud_health_reason_info", component=component, reason=reason) == 1
-    assert_no_traceback_at_the_user(gpud)
+    assert "Traceback" not in gpud.console()
 
 
 def test_without_any_gpu_the_cpu_is_measured_and_no_gpu_is_pretended(gpud: Program) -> None:
@@ -47,12 +42,7 @@ def test_without_any_gpu_the_cpu_is_measured_and_no_gpu_is_pretended(gpud: Progr
         ),
         "a matmul on the CPU",
     )
-    until(
-        lambda: gpud.value(
-            "gpud_probe_latency_median_seconds", gpu="", probe="cpu_call", mode="call"
-        ),
-        "a call on the CPU",
-    )
+    until(lambda: gpud.median("cpu_call", "call", gpu=""), "a call on the CPU")
     scrape = gpud.metrics()
     assert not [key for key in scrape if dict(key[1]).get("gpu")]
     assert scrape["gpud_health", (("component", "cuda"),)] == 2
@@ -83,53 +73,8 @@ def test_a_child_that_hangs_in_the_driver_is_a_reason_and_the_agent_goes_on() ->
                 lambda gpud=gpud: "GPU work is tried again at " in gpud.cli("status").stdout,  # type: ignore[misc]
                 "the moment of the next try",
             )
-            submit = gpud.value(
-                "gpud_probe_latency_median_seconds", gpu="0", probe="launch", mode="submit"
-            )
-            assert submit is None
-            runs = gpud.value("gpud_probe_runs_total", probe="cpu_call")
-            assert runs is not None
-            assert runs > 0
-
-
-def test_a_child_that_is_killed_is_counted_and_the_next_run_is_well(gpud: Program) -> None:
-    gpud.settings = {"cuda": cuda(gpud.home, "hang cuInit\n")}
-    gpud.start()
-
-    def probe_child() -> int | None:
-        agent = gpud.agent_pid()
-        for pid in children_of(agent) if agent else []:
-            with contextlib.suppress(OSError):
-                if b"--inventory" in Path("/proc", str(pid), "cmdline").read_bytes():
-                    return pid
-        return None
-
-    child = until(probe_child, "a probe child")
-    os.kill(child, signal.SIGKILL)
-    gpud.health("cuda", 2, "killed")
-    assert_no_traceback_at_the_user(gpud)
-
-
-def test_wrong_results_publish_no_number(gpud: Program) -> None:
-    gpud.settings = {"cuda": cuda(gpud.home, "corrupt gpud_triad\n")}
-    gpud.start()
-    gpud.health("probes", 2, "verification_failed")
-    assert gpud.value("gpud_probe_bytes_per_second", gpu="0", probe="triad", mode="triad") is None
-    until(
-        lambda: gpud.value("gpud_probe_flops_per_second", gpu="0", probe="nbody", mode="nbody"),
-        "n-body, which is right",
-    )
-    assert_said_in_the_log_and_as_a_metric(gpud, "probes", "verification_failed")
-
-
-def test_a_corrupt_history_is_set_aside_and_a_new_one_begun(gpud: Program) -> None:
-    state = gpud.home / "var/lib/gpud"
-    state.mkdir(parents=True)
-    (state / "gpud.db").write_bytes(b"this was never a database" * 1000)
-    gpud.start()
-    until(lambda: list(state.glob("gpud.db.corrupt-*")), "the old file set aside")
-    assert "corrupt" in gpud.health("store", 1, "corrupt_set_aside")["detail"]
-    assert_said_in_the_log_and_as_a_metric(gpud, "store", "corrupt_set_aside")
+            assert gpud.median() is None
+            assert gpud.runs() > 0
 
 
 @pytest.fixture
@@ -159,30 +104,8 @@ def test_full_disk_is_reported_measuring_goes_on_and_no_waiting_run_is_lost(
             filler.write(b"x" * 4096)
     gpud.health("store", 2, "disk_full")
     assert_said_in_the_log_and_as_a_metric(gpud, "store", "disk_full")
-    runs = gpud.value("gpud_probe_runs_total", probe="cpu_call") or 0
-    until(
-        lambda: (gpud.value("gpud_probe_runs_total", probe="cpu_call") or 0) > runs,
-        "measuring goes on",
-    )
+    gpud.more_runs()
     ballast.unlink()
-    gpud.health("store", 0)
-
-
-def test_read_only_disk_is_reported_and_measuring_goes_on(gpud: Program, small_disk: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    gpud.start()
-    gpud.health("store", 2, "read_only")
-    assert_said_in_the_log_and_as_a_metric(gpud, "store", "read_only")
-    runs = gpud.value("gpud_probe_runs_total", probe="cpu_call") or 0
-    until(
-        lambda: (gpud.value("gpud_probe_runs_total", probe="cpu_call") or 0) > runs,
-        "measuring goes on",
-    )
-    # The agent may live in a mount namespace of its own (its interpreter below /root, say), where
-    # a mount keeps its own read-only flag beside that of the file system.
-    for place in (["nsenter", "-t", str(gpud.agent_pid()), "-m"], []):
-        subprocess.run([*place, "mount", "-o", "remount,rw", small_disk], check=True)
-    small_disk.chmod(0o777)
     gpud.health("store", 0)
 
 
@@ -190,13 +113,13 @@ def test_a_taken_port_is_named_with_its_holder_and_served_once_it_is_free(gpud: 
     with socket.create_server(("127.0.0.1", gpud.port)):
         gpud.start()
 
-        def said() -> str | None:
+        def output() -> str | None:
             with contextlib.suppress(OSError):
                 text = (gpud.run_dir / "agent.json").read_text()
                 return text if "address_in_use" in text else None
             return None
 
-        until(said, "address_in_use in agent.json")
+        until(output, "address_in_use in agent.json")
         holder = rf"127\.0\.0\.1:{gpud.port} is taken by \S+ \(process {os.getpid()}\)"
         shown = gpud.cli("status").stdout
         assert re.search(holder, shown), "by root, who may see every process"
@@ -204,19 +127,19 @@ def test_a_taken_port_is_named_with_its_holder_and_served_once_it_is_free(gpud: 
         assert f"/gpud --home {gpud.home} restart" in shown
         for text in (shown, gpud.console()):
             assert "http://" not in text, "somebody else answers there"
-        (found,) = (
-            one
-            for one in json.loads(gpud.cli("doctor", "--json").stdout)["checks"]
-            if one["name"] == "port"
+        (result,) = (
+            item
+            for item in json.loads(gpud.cli("doctor", "--json").stdout)["checks"]
+            if item["name"] == "port"
         )
-        assert re.search(holder, found["evidence"])
-        assert f"/gpud --home {gpud.home} restart" in found["fix"]
+        assert re.search(holder, result["evidence"])
+        assert f"/gpud --home {gpud.home} restart" in result["fix"]
     gpud.health("http", 0)
     page = f"page http://127.0.0.1:{gpud.port}/"
     until(lambda: page in gpud.cli("status").stdout, "the page's address in gpud status")
     gpud.config.write_text(gpud.config.read_text().replace(str(gpud.port), str(free_port())))
     assert page in gpud.cli("status").stdout, "that of the agent that runs, not that of the file"
-    assert_no_traceback_at_the_user(gpud)
+    assert "Traceback" not in gpud.console()
 
 
 @pytest.mark.parametrize(
@@ -224,12 +147,9 @@ def test_a_taken_port_is_named_with_its_holder_and_served_once_it_is_free(gpud: 
     [
         (b"[schedule]\nsmal_interval_s = 5\n", "did you mean schedule.small_interval_s"),
         (b"[schedule]\nsmall_interval_s = 'often'\n", "schedule.small_interval_s"),
-        (b"[schedule]\nsmall_interval_s = nan\n", "small_interval_s must be"),
-        (b"[schedule]\nsmall_interval_s = -1\n", "small_interval_s must be"),
-        (b"\xff\xfe[schedule]\n", "not UTF-8"),
         (b"[schedule\n", "not valid TOML"),
     ],
-    ids=["unknown key", "wrong type", "NaN", "negative", "not UTF-8", "not TOML"],
+    ids=["unknown key", "wrong type", "not TOML"],
 )
 def test_a_bad_setting_is_named_in_one_line_and_nothing_starts(
     text: bytes, expected: str, tmp_path: Path

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
-from gpud.agent.history.schema import FILE
 from tests.e2e.program import Program, only, program
 from tests.waiting import until
 
@@ -20,8 +16,8 @@ def history(gpud: Program, *words: str) -> str:
 
 
 def rows(gpud: Program) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(history(gpud, "--json"))["rows"]
-    return found
+    result: list[dict[str, Any]] = json.loads(history(gpud, "--json"))["rows"]
+    return result
 
 
 def test_what_the_page_shows_is_in_the_history_of_this_agent_and_the_next() -> None:
@@ -32,7 +28,7 @@ def test_what_the_page_shows_is_in_the_history_of_this_agent_and_the_next() -> N
         assert len(while_it_runs) >= 3
         assert {(row["probe"], row["unit"]) for row in while_it_runs} == {("cpu_call", "seconds")}
         series = json.loads(gpud.get("/api/v1/history?probe=cpu_call"))["series"]
-        assert [(one["gpu"], one["mode"]) for one in series] == [(None, "call")]
+        assert [(item["gpu"], item["mode"]) for item in series] == [(None, "call")]
         assert sum(series[0]["n"] + series[0]["marked"]) >= 3
         bytes_told = until(lambda: gpud.value("gpud_store_bytes"), "the size of the history")
         assert bytes_told > 4096
@@ -42,17 +38,3 @@ def test_what_the_page_shows_is_in_the_history_of_this_agent_and_the_next() -> N
         after = rows(gpud)
         assert after[: len(while_it_runs)] == while_it_runs
         assert len(history(gpud, "export").splitlines()) > len(after)
-
-
-def test_beside_a_history_of_a_newer_gpud_everything_else_goes_on() -> None:
-    with program(probes=only("cpu_call"), schedule={"small_interval_s": 0.3}) as gpud:
-        state = Path(gpud.home, "var/lib/gpud")
-        state.mkdir(parents=True)
-        with closing(sqlite3.connect(state / FILE)) as connection:
-            connection.execute("PRAGMA user_version = 999")
-        gpud.start()
-        said = gpud.health("store", 2, "newer_schema")
-        assert "upgrade gpud" in said["fix"]
-        gpud.status_when(lambda d: d["counters"]["runs"].get("cpu_call", 0) >= 3, "three runs")
-        assert gpud.value("gpud_probe_runs_total", probe="cpu_call")
-        assert list(state.glob("*corrupt*")) == []

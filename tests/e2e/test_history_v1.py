@@ -55,11 +55,11 @@ def collected(gpud: Program) -> dict[str, Any]:
         "hours": exported(gpud, EXPECTED["hours"]["columns"], "--hourly"),
         "events": events,
         "firing": sorted(map(alert, firing(gpud)), key=str),
-        "alerts": sorted((alert(one) for one in past if one["name"] in REGRESSIONS), key=str),
-        "verdicts": {name: verdict(one) for name, one in streams.items()},
+        "alerts": sorted((alert(item) for item in past if item["name"] in REGRESSIONS), key=str),
+        "verdicts": {name: verdict(item) for name, item in streams.items()},
         "figures": {
-            f"{name} {key}": one[key]
-            for name, one in streams.items()
+            f"{name} {key}": item[key]
+            for name, item in streams.items()
             for key in ("level", "usual", "slowdown")
         },
     }
@@ -83,22 +83,22 @@ def exported(gpud: Program, columns: list[str], *words: str) -> dict[str, Any]:
 
 def firing(gpud: Program) -> list[dict[str, Any]]:
     document = json.loads(gpud.cli("alerts", "--json").stdout or "{}")
-    return [one for one in document.get("alerts", ()) if one["name"] in REGRESSIONS]
+    return [item for item in document.get("alerts", ()) if item["name"] in REGRESSIONS]
 
 
 def alert(document: dict[str, Any]) -> dict[str, Any]:
-    evidence = (one["stream"] for one in document["evidence"])
+    evidence = (item["stream"] for item in document["evidence"])
     return {
         **{key: document[key] for key in LASTING},
-        "streams": sorted(f"{one['gpu']} {one['probe']} {one['mode']}" for one in evidence),
-        "causes": [[one["kind"], one["old"], one["new"]] for one in document["causes"]],
+        "streams": sorted(f"{item['gpu']} {item['probe']} {item['mode']}" for item in evidence),
+        "causes": [[item["kind"], item["old"], item["new"]] for item in document["causes"]],
     }
 
 
 def baselines(gpud: Program) -> dict[str, dict[str, Any]]:
     document = json.loads(gpud.cli("baseline", "show", "--json").stdout or "{}")
     streams = document.get("streams", ())
-    return {f"{one['uuid']} {one['probe']} {one['mode']}": one for one in streams}
+    return {f"{item['uuid']} {item['probe']} {item['mode']}": item for item in streams}
 
 
 def verdict(stream: dict[str, Any]) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def verdict(stream: dict[str, Any]) -> dict[str, Any]:
         "unit": stream["unit"],
         "last_judged_s": stream["last_judged_s"],
         "verdict": [latest.get(key) for key in ("state", "old_driver", "new_driver", "since_s")],
-        "open": [[one[key] for key in changes] for one in stream["open"]],
+        "open": [[item[key] for key in changes] for item in stream["open"]],
     }
 
 

@@ -42,12 +42,12 @@ def guarded(gpud: Program, signer: Authority) -> tuple[Path, Path]:
     return there, key
 
 
-def told(gpud: Program) -> dict[str, Any]:
+def report(gpud: Program) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads((gpud.run_dir / "agent.json").read_bytes())
+        result: dict[str, Any] = json.loads((gpud.run_dir / "agent.json").read_bytes())
     except (OSError, ValueError):
         return {}
-    return found
+    return result
 
 
 def test_prometheus_scrapes_over_tls_with_a_password_and_the_terminal_needs_none(
@@ -61,7 +61,7 @@ def test_prometheus_scrapes_over_tls_with_a_password_and_the_terminal_needs_none
     with program(probes=only("cpu_call")) as gpud:
         guarded(gpud, signer)
         gpud.start()
-        until(lambda: "http" in told(gpud).get("health", {}), "a listener", 60)
+        until(lambda: "http" in report(gpud).get("health", {}), "a listener", 60)
         with prometheus(gpud.port, tmp_path, job=job) as port:
             until(lambda: number(port, "up{job='gpud'}") == 1, "a scrape", 60, every_s=0.2)
             expiry = "gpud_http_certificate_expiry_timestamp_seconds - time()"
@@ -77,10 +77,10 @@ def test_prometheus_scrapes_over_tls_with_a_password_and_the_terminal_needs_none
         for words in (("status",), ("status", "--json"), ("alerts",), ("doctor", "--json")):
             ran = gpud.cli(*words)
             assert ran.returncode in {0, 1}, ran.stderr
-        found = {one["name"]: one for one in json.loads(ran.stdout)["checks"]}["port"]
-        assert found["verdict"] == "ok"
-        assert f"https://127.0.0.1:{gpud.port}, served by gpud's agent" in found["evidence"]
-        assert "it asks for a password" in found["evidence"]
+        result = {item["name"]: item for item in json.loads(ran.stdout)["checks"]}["port"]
+        assert result["verdict"] == "ok"
+        assert f"https://127.0.0.1:{gpud.port}, served by gpud's agent" in result["evidence"]
+        assert "it asks for a password" in result["evidence"]
 
 
 def test_a_key_that_cannot_be_read_stops_http_and_nothing_else_until_it_can(
@@ -91,11 +91,11 @@ def test_a_key_that_cannot_be_read_stops_http_and_nothing_else_until_it_can(
         right = key.read_bytes()
         key.write_text("nothing")
         gpud.start()
-        http = until(lambda: told(gpud).get("health", {}).get("http"), "a word on http", 60)
+        http = until(lambda: report(gpud).get("health", {}).get("http"), "a word on http", 60)
         assert (http["level"], http["reason"]) == (2, "key_pair_unusable")
         assert str(key) in http["detail"]
         pid = gpud.agent_pid()
-        until(lambda: told(gpud)["health"].get("probes"), "a probe all the same", 60)
+        until(lambda: report(gpud)["health"].get("probes"), "a probe all the same", 60)
         key.write_bytes(right)
-        until(lambda: told(gpud)["health"]["http"]["level"] == 0, "http again", 60)
+        until(lambda: report(gpud)["health"]["http"]["level"] == 0, "http again", 60)
         assert gpud.agent_pid() == pid

@@ -7,8 +7,6 @@ import os
 import random
 import signal
 import sqlite3
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,29 +15,19 @@ from tests.e2e.program import Program, alive, children_of, cuda, nvml, program
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.dockerd import PrivateDockerd
 
 ROUNDS = 12
 ROUNDS_PER_RUN = 4
 """In one of so many rounds the kill comes after another committed run."""
-
-
-@pytest.fixture
-def gpud(dockerd: PrivateDockerd) -> Iterator[Program]:
-    with program(dockerd=dockerd.settings()) as made:
-        made.settings |= {
-            "cuda": cuda(made.home, "launch_ns 2000\n"),
-            "nvml": nvml(made.home),
-            "schedule": {
-                "telemetry_interval_s": 0.3,
-                "small_interval_s": 0.5,
-                "large_interval_s": 2.0,
-                "jitter_ratio": 0.0,
-            },
-        }
-        yield made
+MOST_LOOKS = 12
+"""Answers of the agent until the kill: which one it is, is left to chance."""
+SCHEDULE = {
+    "telemetry_interval_s": 0.3,
+    "small_interval_s": 0.5,
+    "large_interval_s": 2.0,
+    "jitter_ratio": 0.0,
+}
 
 
 def committed(gpud: Program) -> set[int]:
@@ -50,67 +38,63 @@ def committed(gpud: Program) -> set[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    found = children_of(pid)
-    return found + [below for child in found for below in descendants(child)]
+    below = children_of(pid)
+    return below + [each for child in below for each in descendants(child)]
+
+
+def kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def agent_is_back(gpud: Program, old: int) -> bool:
-    pid = gpud.agent_pid()
-    return pid is not None and pid != old and gpud.status() is not None
+    return gpud.agent_pid() not in {None, old} and gpud.status() is not None
+
+
+def one_kill(gpud: Program, victim: str) -> None:
+    """Kill a child, the agent or the supervisor; wait until all is back and nothing is left."""
+    assert gpud.process is not None
+    agent = until(gpud.agent_pid, "an agent")
+    below = descendants(agent)
+    if victim == "child":
+        for pid in below[:1]:
+            kill(pid)
+        return
+    if victim == "agent":
+        kill(agent)
+    else:
+        gpud.process.kill()
+        gpud.process.wait()
+        gpud.start()
+    until(lambda: agent_is_back(gpud, agent), "the next agent")
+    until(lambda: not any(alive(pid) for pid in (agent, *below)), "no orphan")
 
 
 @pytest.mark.timeout(300)
 def test_kills_lose_nothing_and_leave_no_orphan_and_no_second_dockerd(
-    gpud: Program, dockerd: PrivateDockerd
+    dockerd: PrivateDockerd,
 ) -> None:
-    chance = random.Random(20)
-    gpud.start()
-    gpud.health("cuda", 0)
-    gpud.health("dockerd", 0)
-    [kept_dockerd] = dockerd.dockerds()
-    kept: set[int] = set()
-    for round_number in range(ROUNDS):
-        assert gpud.process is not None
-        agent = until(gpud.agent_pid, f"an agent in round {round_number}")
-        until(gpud.status, f"HTTP in round {round_number}")
-        if round_number % ROUNDS_PER_RUN == 0:
-            until(
-                lambda kept=kept: committed(gpud) - kept,  # type: ignore[misc]
-                f"another run in round {round_number}",
-            )
-        time.sleep(chance.uniform(0, 0.3))  # the random moment
-        kept |= committed(gpud)
-        below = descendants(agent)
-        victim = chance.choice(["root", "agent", "child"])
-        if victim == "child":
-            with contextlib.suppress(ProcessLookupError):
-                for pid in below[:1]:
-                    os.kill(pid, signal.SIGKILL)
-            continue
-        if victim == "agent":
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(agent, signal.SIGKILL)
-            until(
-                lambda agent=agent: agent_is_back(gpud, agent),  # type: ignore[misc]
-                f"the agent back in round {round_number}",
-            )
-        else:
-            gpud.process.kill()
-            gpud.process.wait()
-            gpud.start()
-            until(
-                lambda agent=agent: agent_is_back(gpud, agent),  # type: ignore[misc]
-                f"gpud back in round {round_number}",
-            )
-        gone = [agent, *below]
-        until(
-            lambda gone=gone: not any(alive(pid) for pid in gone),  # type: ignore[misc]
-            f"no orphan of round {round_number}",
-        )
-        assert kept <= committed(gpud)
-        assert dockerd.dockerds() == [kept_dockerd]
-    assert len(kept) >= ROUNDS / ROUNDS_PER_RUN
-    path = Path(gpud.home, "var/lib/gpud/gpud.db")
-    with contextlib.closing(sqlite3.connect(path)) as history:
-        assert history.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    assert "Traceback" not in gpud.console()
+    chance, stored = random.Random(20), set[int]()
+    with program(dockerd=dockerd.settings(), schedule=SCHEDULE) as gpud:
+        gpud.settings |= {"cuda": cuda(gpud.home, "launch_ns 2000\n"), "nvml": nvml(gpud.home)}
+        gpud.start()
+        gpud.health("cuda", 0)
+        gpud.health("dockerd", 0)
+        first = dockerd.dockerds()
+        assert len(first) == 1
+        for number in range(ROUNDS):
+            until(gpud.status, f"HTTP in round {number}")
+            if number % ROUNDS_PER_RUN == 0:
+                newest = max(stored, default=0)
+                until(lambda newest=newest: max(committed(gpud), default=0) > newest, "another run")  # type: ignore[misc]
+            for _ in range(chance.randrange(MOST_LOOKS)):
+                gpud.status()
+            stored |= committed(gpud)
+            one_kill(gpud, chance.choice(["root", "agent", "child"]))
+            assert stored <= committed(gpud)
+            assert dockerd.dockerds() == first
+        assert len(stored) >= ROUNDS / ROUNDS_PER_RUN
+        path = gpud.home / "var/lib/gpud/gpud.db"
+        with contextlib.closing(sqlite3.connect(path)) as history:
+            assert history.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert "Traceback" not in gpud.console()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import socket
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,38 +94,3 @@ def test_scrapes_have_no_error_and_every_documented_family(gpud: Program, promet
         check=False,
     )
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
-
-
-def test_a_killed_dockerd_is_back_and_prometheus_would_see_one_restart(
-    gpud: Program, dockerd: PrivateDockerd
-) -> None:
-    dockerd.run_container()
-    [container] = dockerd.containers()
-    [old] = dockerd.dockerds()
-    cold_s = gpud.value("gpud_dockerd_last_start_duration_seconds")
-    assert cold_s is not None
-    subprocess.run(["kill", "-9", str(old)], check=True)
-
-    def answers() -> bool:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as asked:
-            asked.settimeout(0.5)
-            asked.connect(dockerd.socket)
-            asked.sendall(b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n")
-            return asked.recv(64).split()[1:2] == [b"200"]
-        return False
-
-    until(answers, "the API answers again", within_s=cold_s + 20)
-    assert dockerd.containers() == [container]
-    until(
-        lambda: sum(
-            v for (name, _), v in gpud.metrics().items() if name == "gpud_dockerd_restarts_total"
-        ),
-        "the restart in a scrape",
-    )
-    restarts = {
-        labels: value
-        for (name, labels), value in gpud.metrics().items()
-        if name == "gpud_dockerd_restarts_total"
-    }
-    assert restarts == {(("reason", "killed"),): 1}
-    until(lambda: gpud.value("gpud_dockerd_up"), "dockerd up in a scrape")

@@ -6,15 +6,22 @@ what the program has decided must be that.
 
 from __future__ import annotations
 
-import os
-import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.driven import FIRST_LOOK, KNOWN, NEW, OLD, SETTLING, alerts, machine, notice
-from tests.e2e.program import alive
-from tests.e2e.receiving import receiver
+from tests.agent.alerts.telling import receiver
+from tests.e2e.driven import (
+    FIRST_LOOK,
+    KNOWN,
+    NEW,
+    OLD,
+    SETTLING,
+    alerts,
+    machine,
+    notice,
+    received,
+)
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -29,31 +36,31 @@ def submit(gpud: Program) -> dict[str, Any]:
     """How the stream of single launches stands."""
     document = gpud.status()
     assert document is not None
-    [stream] = [one for one in document["streams"] if one["mode"] == "submit"]
+    [stream] = [item for item in document["streams"] if item["mode"] == "submit"]
     return dict(stream)
 
 
 def verdict(gpud: Program) -> tuple[str, str, str]:
     """What is said of the latest update, and from which driver to which it was."""
-    told = submit(gpud)["verdict"]
-    return told["state"], told["old_driver"], told["new_driver"]
+    report = submit(gpud)["verdict"]
+    return report["state"], report["old_driver"], report["new_driver"]
 
 
-def assert_told_everywhere(driven: Machine, decision: Decision, told: dict[str, Any]) -> None:
+def assert_told_everywhere(driven: Machine, decision: Decision, report: dict[str, Any]) -> None:
     """The same alert in the API, at the webhook, in the shell, on /metrics and by the commands."""
     gpud = driven.gpud
     [alert] = alerts(gpud)
     assert alert["name"] == REGRESSION
     assert alert["labels"] == {"kind": "driver", "old": OLD, "new": NEW}
     assert (alert["causes"][0]["old"], alert["causes"][0]["new"]) == (OLD, NEW)
-    shown = {one["stream"]["mode"]: one for one in alert["evidence"]}
+    shown = {item["stream"]["mode"]: item for item in alert["evidence"]}
     assert set(shown) == set(driven.expected())
     assert shown["submit"]["slowdown"] == decision.ratio
     assert shown["submit"]["low"] < 1.12 < shown["submit"]["high"]
     assert shown["submit"]["samples"] == decision.samples
 
-    assert told["version"] == "4"
-    [firing] = told["alerts"]
+    assert report["version"] == "4"
+    [firing] = report["alerts"]
     assert firing["labels"].items() >= {"alertname": REGRESSION, "old": OLD, "new": NEW}.items()
     moved = f"submission latency +{(decision.ratio - 1) * 100:.0f} % ("
     for line in (firing["annotations"]["summary"], notice(gpud)):
@@ -65,20 +72,20 @@ def assert_told_everywhere(driven: Machine, decision: Decision, told: dict[str, 
     assert gpud.value("gpud_slowdown_ratio", **LABELS) == pytest.approx(1.12, abs=0.03)
     assert gpud.value("gpud_alerts_firing", alertname=REGRESSION, severity=severity) == 1
     for words in (("status",), ("alerts",)):
-        said = gpud.cli(*words)
-        assert OLD in said.stdout, words
-        assert NEW in said.stdout, words
+        text = gpud.cli(*words)
+        assert OLD in text.stdout, words
+        assert NEW in text.stdout, words
     assert gpud.cli("alerts").returncode == 1
 
 
 def test_slower_driver_is_reported_once_everywhere_until_it_is_replaced() -> None:
     with receiver() as hook, machine() as driven:
         gpud = driven.gpud
-        gpud.settings["alerts"]["webhook_urls"] = [hook.url]
+        gpud.settings["alerts"]["webhook_urls"] = [hook.url()]
         driven.start()
         driven.more_runs(KNOWN)
         driven.swap(NEW, 1.12)
-        until(lambda: hook.told("firing"), "the webhook to be told")
+        until(lambda: received(hook, "firing"), "the webhook to be told")
         driven.more_runs(FIRST_LOOK)  # for whatever else might be told
 
         assert driven.decided() == driven.expected()
@@ -86,16 +93,16 @@ def test_slower_driver_is_reported_once_everywhere_until_it_is_replaced() -> Non
         assert (decision.kind, decision.worse, decision.samples) == ("driver", True, FIRST_LOOK)
         assert decision.ratio == pytest.approx(1.12, abs=0.03)
         assert verdict(gpud) == ("regressed", OLD, NEW)
-        [told] = hook.messages
-        assert_told_everywhere(driven, decision, told)
+        [report] = hook.documents
+        assert_told_everywhere(driven, decision, report)
 
         driven.overnight(OLD)
-        until(lambda: hook.told("resolved"), "the webhook to be told of the end", 90)
+        until(lambda: received(hook, "resolved"), "the webhook to be told of the end", 90)
         driven.more_runs(FIRST_LOOK)
         assert driven.decided() == driven.expected()
         assert alerts(gpud) == []
-        assert len(hook.told("resolved")) == 1
-        assert len(hook.messages) == 2
+        assert len(received(hook, "resolved")) == 1
+        assert len(hook.documents) == 2
         assert notice(gpud).startswith("resolved: ")
         assert gpud.value("gpud_regression_active", kind="driver", **LABELS) == 0
         assert gpud.value("gpud_slowdown_ratio", **LABELS) == pytest.approx(1, abs=0.03)
@@ -106,7 +113,7 @@ def test_slower_driver_is_reported_once_everywhere_until_it_is_replaced() -> Non
 def test_driver_as_fast_as_before_raises_no_alert() -> None:
     with receiver() as hook, machine(seed=2) as driven:
         gpud = driven.gpud
-        gpud.settings["alerts"]["webhook_urls"] = [hook.url]
+        gpud.settings["alerts"]["webhook_urls"] = [hook.url()]
         driven.start()
         driven.more_runs(KNOWN)
         driven.overnight(NEW)
@@ -115,54 +122,7 @@ def test_driver_as_fast_as_before_raises_no_alert() -> None:
         assert verdict(gpud) == ("undecided", OLD, NEW)
         assert submit(gpud)["verdict"]["limit"] < 0.12  # what it would have seen
         assert alerts(gpud) == []
-        assert hook.messages == []
+        assert hook.documents == []
         assert notice(gpud) == ""
         assert gpud.value("gpud_regression_active", kind="driver", **LABELS) == 0
         assert gpud.cli("alerts").returncode == 0
-
-
-def killed(driven: Machine, *, everything: bool) -> None:
-    """SIGKILL for the agent alone, which root starts again, or for all there is."""
-    gpud = driven.gpud
-    assert gpud.process is not None
-    agent = until(gpud.agent_pid, "the agent")
-    if everything:
-        gpud.process.kill()
-        gpud.process.wait()
-    os.kill(agent, signal.SIGKILL)
-    until(lambda: not alive(agent), "the agent's end")
-    if everything:
-        driven.start()
-    until(lambda: gpud.agent_pid() not in {None, agent}, "the next agent")
-    until(gpud.status, "the next agent's answer")
-
-
-def test_a_kill_in_the_middle_changes_neither_the_moment_nor_the_numbers() -> None:
-    with receiver() as hook, machine(seed=3) as driven:
-        gpud = driven.gpud
-        gpud.settings["alerts"]["webhook_urls"] = [hook.url]
-        driven.start()
-        driven.more_runs(KNOWN)
-        driven.overnight(NEW, 1.085)  # less than the first looks may tell
-        driven.more_runs(SETTLING + FIRST_LOOK)
-        assert verdict(gpud) == ("undecided", OLD, NEW)
-        killed(driven, everything=False)
-        killed(driven, everything=True)
-        assert driven.decided() == {}
-        until(lambda: hook.told("firing"), "the webhook to be told", 90)
-        driven.more_runs(FIRST_LOOK)
-        assert driven.decided() == driven.expected()
-        [decision] = driven.decided()["submit"]
-        assert decision.samples == 20
-        assert decision.ratio == pytest.approx(1.085, abs=0.03)
-        assert [alert["name"] for alert in alerts(gpud)] == [REGRESSION]
-        assert len(hook.messages) == 1
-
-        [alert] = alerts(gpud)
-        assert gpud.cli("alerts", "ack", alert["fingerprint"][:6]).returncode == 0
-        until(lambda: alerts(gpud)[0]["acknowledged_s"], "the acknowledgement")
-        until(lambda: notice(gpud) == "", "an empty notice")
-        assert gpud.cli("baseline", "accept", alert["fingerprint"][:8]).returncode == 0
-        until(lambda: hook.told("resolved"), "the end")
-        assert alerts(gpud) == []
-        assert gpud.value("gpud_slowdown_ratio", **LABELS) == pytest.approx(1, abs=0.03)

@@ -45,20 +45,10 @@ def test_stuck_child_is_reported_survives_the_agent_and_ends_by_itself() -> None
         until(lambda: gpud.agent_pid() not in {old, None}, "another agent")
         health = gpud.health("gpu", 2, "stuck")
         assert str(pid) in health["detail"]
-        runs = gpud.value("gpud_probe_runs_total", probe="cpu_call") or 0
-        until(
-            lambda: (gpud.value("gpud_probe_runs_total", probe="cpu_call") or 0) > runs,
-            "a measurement of the CPU meanwhile",
-        )
+        gpud.more_runs()
         assert alive(pid)
         stalled.answer()
         gpud.health("gpu", 0, within_s=60)
         assert gpud.value("gpud_breaker_state", state="closed") == 1
         assert not alive(pid)
-        until(
-            lambda: gpud.value(
-                "gpud_probe_latency_median_seconds", gpu="0", probe="launch", mode="submit"
-            ),
-            "a launch",
-            within_s=60,
-        )
+        until(gpud.median, "a launch")

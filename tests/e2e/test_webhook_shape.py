@@ -52,7 +52,7 @@ def alertmanager(tmp_path: Path, there: Receiver) -> Iterator[str]:
 
 def give(alertmanager: str, alerts: list[dict[str, Any]]) -> None:
     """Give alerts to it as Prometheus does, as soon as it listens."""
-    asked = urllib.request.Request(
+    query = urllib.request.Request(
         f"{alertmanager}/api/v2/alerts",
         json.dumps(alerts).encode(),
         {"Content-Type": "application/json"},
@@ -60,7 +60,7 @@ def give(alertmanager: str, alerts: list[dict[str, Any]]) -> None:
 
     def taken() -> bool:
         try:
-            with urllib.request.urlopen(asked, timeout=5) as answer:
+            with urllib.request.urlopen(query, timeout=5) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False
@@ -68,9 +68,9 @@ def give(alertmanager: str, alerts: list[dict[str, Any]]) -> None:
     until(taken, "Alertmanager to take alerts")
 
 
-def given(alert: Alert, document: dict[str, Any]) -> dict[str, Any]:
+def arguments(alert: Alert, document: dict[str, Any]) -> dict[str, Any]:
     """Give an alert of ours as Prometheus would send it."""
-    [own] = [one for one in document["alerts"] if one["labels"]["alertname"] == alert.name]
+    [own] = [item for item in document["alerts"] if item["labels"]["alertname"] == alert.name]
     sent = {name: own[name] for name in ("labels", "annotations", "startsAt", "generatorURL")}
     return sent if alert.ends_s is None else sent | {"endsAt": own["endsAt"]}
 
@@ -96,7 +96,7 @@ def test_alertmanager_posts_the_same_document_field_by_field(
     both = ours(Message((slow, lost), (), (slow, lost)))
     head = heads(there.requests[0][0])
     there.requests.clear()
-    give(alertmanager, [given(slow, both), given(lost, both)])
+    give(alertmanager, [arguments(slow, both), arguments(lost, both)])
     # Its first message may go out when it has taken in one of the two.
     firing = until(
         lambda: [d for d in there.documents if len(d["alerts"]) == 2][:1], "a message of both"
@@ -107,21 +107,21 @@ def test_alertmanager_posts_the_same_document_field_by_field(
     assert head.keys() - {"connection", "accept-encoding"} <= theirs.keys()
 
     over = ended(lost, time.time())
-    one = ours(Message((), (over,), (slow,)))
+    item = ours(Message((), (over,), (slow,)))
     there.requests.clear()
-    give(alertmanager, [given(slow, one), given(over, one)])
+    give(alertmanager, [arguments(slow, item), arguments(over, item)])
     resolved = until(
         lambda: [d for d in there.documents if "resolved" in json.dumps(d)][:1], "the end"
     )[0]
-    compare(one, resolved, alertmanager)
+    compare(item, resolved, alertmanager)
 
 
 def compare(ours: dict[str, Any], theirs: dict[str, Any], alertmanager: str) -> None:
     assert ours.keys() == theirs.keys()
     assert theirs["externalURL"].startswith("http")
     by_name = [
-        sorted(one["alerts"], key=lambda alert: str(alert["labels"]["alertname"]))
-        for one in (ours, theirs)
+        sorted(item["alerts"], key=lambda alert: str(alert["labels"]["alertname"]))
+        for item in (ours, theirs)
     ]
     assert by_name[0] == by_name[1]
     for name in ours.keys() - {"alerts", "externalURL"}:

@@ -28,7 +28,7 @@ def host_kernels() -> ctypes.CDLL:
 def shapes() -> dict[str, re.Match[str]]:
     """List the launch shapes that the reference program uses, from its table."""
     text = (HERE / "variants.c").read_text()
-    return {found["name"]: found for found in SHAPE.finditer(text)}
+    return {result["name"]: result for result in SHAPE.finditer(text)}
 
 
 def program(folder: Path) -> Path:

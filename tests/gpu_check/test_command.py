@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from deploy.gpu_check import processes
 from tests.child.running import GPU
 from tests.gpu_check.building import KERNELS, ROOT
 from tests.standins.build import build_libcuda
@@ -67,43 +66,30 @@ def check(
 
 def document(folder: Path) -> dict[str, Any]:
     (file,) = (folder / "out").glob("*.json")
-    found: dict[str, Any] = json.loads(file.read_text())
-    return found
+    result: dict[str, Any] = json.loads(file.read_text())
+    return result
 
 
 def test_both_sides_run_in_turns_and_every_figure_is_kept(tmp_path: Path) -> None:
     ended = check(tmp_path, *GIVEN, "--only", "launch", "--only", "triad", "--only", "nbody")
     assert "Traceback" not in ended.stderr
-    found = document(tmp_path)
-    rows = {f"{row['row']['probe']}.{row['row']['mode']}": row for row in found["rows"]}
+    result = document(tmp_path)
+    rows = {f"{row['row']['probe']}.{row['row']['mode']}": row for row in result["rows"]}
     for name in ("triad.triad", "nbody.nbody"):
         assert rows[name]["verdict"] == "held"
         assert rows[name]["ratio"] == pytest.approx(1, abs=0.01)
     submit = rows["launch.submit"]  # its ratio is for a machine at rest
-    assert len(submit["ratios"]) == found["pairs"] == 2
-    assert [turn["probe"] for turn in found["rounds"]] == ["launch", "triad", "nbody"] * 2
-    assert found["machine"]["gpu"]["uuid"] == GPU
-    assert found["machine"]["cuda_version"] == "12.8"
-    assert "launch.first_launch" in found["without_reference"]
-    held = all(row["verdict"] not in {"missed", "not measured"} for row in found["rows"])
+    assert len(submit["ratios"]) == result["pairs"] == 2
+    assert [turn["probe"] for turn in result["rounds"]] == ["launch", "triad", "nbody"] * 2
+    assert result["machine"]["gpu"]["uuid"] == GPU
+    assert result["machine"]["cuda_version"] == "12.8"
+    assert "launch.first_launch" in result["without_reference"]
+    held = all(row["verdict"] not in {"missed", "not measured"} for row in result["rows"])
     assert ended.returncode == (0 if held else 1)
     (page,) = (tmp_path / "out").glob("*.md")
     assert page.name.endswith("-nvidia-geforce-rtx-4070-stand-in.md")
     for line in filter(None, ended.stdout.splitlines()[1:]):
         assert line.split()[0] in page.read_text()
-
-
-def test_the_first_use_of_a_gpu_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An alarm ends a child after one and a half of its budgets, and says nothing."""
-    given: list[str] = []
-
-    def finished(command: list[str], job: str) -> subprocess.CompletedProcess[str]:
-        given.append(job)
-        return subprocess.CompletedProcess(command, 0, '{"devices": []}', "")
-
-    monkeypatch.setattr(processes, "finished", finished)
-    assert processes.Child().inventory() == {"devices": []}
-    assert json.loads(given[0])["budget_s"] >= 60
 
 
 def test_both_sides_use_the_driver_that_gpud_finds(tmp_path: Path) -> None:
@@ -123,13 +109,6 @@ def test_both_sides_use_the_driver_that_gpud_finds(tmp_path: Path) -> None:
     )
     (turn,) = document(tmp_path)["rounds"]
     assert turn["theirs"]["failure"] is None, ended.stderr
-    assert turn["theirs"]["verified"] == ["nbody"]
-
-
-def test_the_reference_does_the_work_that_gpud_chose(tmp_path: Path) -> None:
-    check(tmp_path, *GIVEN, "--pairs", "1", "--only", "nbody", script="launch_ns 100\n")
-    (turn,) = document(tmp_path)["rounds"]
-    assert turn["ours"]["conditions"]["bodies"] % 256 == 0
     assert turn["theirs"]["verified"] == ["nbody"]
 
 
@@ -160,12 +139,6 @@ def test_a_gpu_that_is_not_there_is_exit_code_2_with_the_ones_that_are(tmp_path:
     assert (ended.returncode, ended.stdout) == (2, "")
     assert f"--gpu 7: there is no such GPU; there are 0 ({GPU})" in ended.stderr
     assert not (tmp_path / "out").exists()
-
-
-def test_no_gpu_at_all_is_exit_code_2_with_the_reason(tmp_path: Path) -> None:
-    ended = check(tmp_path, *GIVEN, script="devices 0\n")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "no GPU: no_device: cuInit" in ended.stderr
 
 
 def test_a_driver_that_is_not_where_it_was_said_to_be_is_exit_code_2_with_the_fix(
@@ -209,15 +182,6 @@ def test_there_is_no_second_pair_when_the_time_is_up(tmp_path: Path) -> None:
     assert document(tmp_path)["pairs"] == 1
 
 
-def test_the_results_can_be_written_nowhere(tmp_path: Path) -> None:
-    blocker = tmp_path / "file"
-    blocker.write_text("")
-    ended = check(tmp_path, *GIVEN, "--pairs", "1", "--only", "triad", "--out", str(blocker / "x"))
-    assert ended.returncode == 2
-    assert "triad.triad" in ended.stdout  # the table is printed all the same
-    assert f"--out {blocker / 'x'}: Not a directory" in ended.stderr
-
-
 def test_other_tools_on_the_path_are_asked_too(tmp_path: Path) -> None:
     for name, text in (("nvbandwidth", NVBANDWIDTH), ("compute-sanitizer", SANITIZER)):
         tool = tmp_path / "bin" / name
@@ -232,13 +196,13 @@ def test_other_tools_on_the_path_are_asked_too(tmp_path: Path) -> None:
         path=f"{tmp_path / 'bin'}:/usr/bin:/bin",
     )
     assert ended.returncode == 1
-    found = document(tmp_path)
-    inward = next(row for row in found["rows"] if row["row"]["mode"] == "host_to_device")
+    result = document(tmp_path)
+    inward = next(row for row in result["rows"] if row["row"]["mode"] == "host_to_device")
     assert inward["best"] == "nvbandwidth"
     assert inward["ratio"] == pytest.approx(0.25, rel=0.01)
     assert inward["verdict"] == "missed"
-    assert set(found["tools_absent"]) >= {"torch", "cupy"}
-    tools = {checked["tool"]: checked for checked in found["sanitizer"]}
+    assert set(result["tools_absent"]) >= {"torch", "cupy"}
+    tools = {checked["tool"]: checked for checked in result["sanitizer"]}
     clean = {name for name, checked in tools.items() if checked["clean"]}
     assert clean == {"memcheck", "synccheck", "initcheck"}
     assert tools["racecheck"]["dirty"] == ["gpud_nbody"]

@@ -32,7 +32,7 @@ def of(unit: str, **medians: float) -> Run:
     return Run(figures, {}, None, {"array_bytes": 64})
 
 
-def found() -> report.Found:
+def result() -> report.Found:
     nothing = failed("gpud has no probe called \x1b[31m")
     rounds = []
     for triad in (3.8e12, 3.9e12):
@@ -77,11 +77,11 @@ def found() -> report.Found:
 
 
 def test_the_table_has_a_line_for_every_row_and_the_reason_below_it() -> None:
-    assert report.table(found().rows) == TABLE
+    assert report.table(result().rows) == TABLE
 
 
 def test_the_page_says_in_words_what_the_table_says() -> None:
-    page = report.page(found())
+    page = report.page(result())
     assert "Targets: 1 held, 1 missed, 1 not measured; pairs: 2." in page
     assert (
         "- `triad.triad`: gpud 3.85 TB/s, C 4 TB/s (triad v); the ratio is 0.9625 (0.9500 to "
@@ -97,14 +97,14 @@ def test_the_page_says_in_words_what_the_table_says() -> None:
 
 
 def test_a_name_from_the_driver_does_no_harm_in_the_page() -> None:
-    page = report.page(found())
+    page = report.page(result())
     assert "\x1b" not in page
     assert "<b>" not in page
     assert "# GPU 'rm'\\|&lt;b>\\x1b[31m, 2026-01-02" in page
 
 
 def test_the_document_keeps_every_raw_figure(tmp_path: Path) -> None:
-    data, words = report.written(tmp_path / "new" / "folder", found())
+    data, words = report.written(tmp_path / "new" / "folder", result())
     assert data.endswith("2026-01-02-gpu-rm-b-31m.json")
     document = json.loads(Path(data).read_text(encoding="utf-8"))
     assert document["schema_version"] == report.SCHEMA_VERSION
@@ -115,4 +115,4 @@ def test_the_document_keeps_every_raw_figure(tmp_path: Path) -> None:
     assert document["rounds"][1]["ours"]["figures"]["triad"]["median"] == 3.8e12
     assert document["rounds"][1]["ours"]["conditions"] == {"array_bytes": 64}
     assert document["sanitizer"][1]["dirty"] == ["gpud_nbody"]
-    assert Path(words).read_text(encoding="utf-8") == report.page(found())
+    assert Path(words).read_text(encoding="utf-8") == report.page(result())

@@ -154,8 +154,12 @@ def _cache() -> Path:
     """The folder of compiled objects: ours alone, since what lies in it is loaded as code."""
     folder = Path(tempfile.gettempdir()) / f"gpud-standins-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+    results = folder.lstat()
+    if (
+        not stat.S_ISDIR(results.st_mode)
+        or results.st_uid != os.getuid()
+        or results.st_mode & 0o022
+    ):
         message = f"{folder} must be a folder that only its owner can write"
         raise BuildError(message)
     return folder

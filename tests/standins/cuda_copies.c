@@ -1,5 +1,5 @@
 /* Allocations and copies of the stand-in libcuda.so.1; the bytes themselves are in cuda_memory.c. */
-#include "cuda_api.h"
+#include "libcuda.h"
 
 #include <stdlib.h>
 
@@ -150,13 +150,6 @@ EXPORT CUresult cuMemcpyDtoH_v2(void *target, CUdeviceptr source, size_t size)
     ENTER(CONTEXT);
     REQUIRE(target || !size, INVALID_VALUE);
     return COPY(NULL, true, .to = target, .source = source);
-}
-
-EXPORT CUresult cuMemcpyDtoD_v2(CUdeviceptr target, CUdeviceptr source, size_t size)
-{
-    int64_t start = now_ns();
-    ENTER(CONTEXT);
-    return COPY(NULL, true, .target = target, .source = source);
 }
 
 EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr target, const void *source, size_t size,

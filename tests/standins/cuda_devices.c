@@ -1,5 +1,5 @@
 /* The devices of the stand-in libcuda.so.1 as they are before, and after, the script says more. */
-#include "cuda_api.h"
+#include "libcuda.h"
 
 #include <stdio.h>
 #include <string.h>

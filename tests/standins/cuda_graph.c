@@ -3,7 +3,7 @@
  * A graph that is not one line is refused aloud. Source of the structures: cuda.h,
  * CUDA_KERNEL_NODE_PARAMS_v1 (CUDA 10.0) and _v2 (12.0).
  */
-#include "cuda_api.h"
+#include "libcuda.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  *
  * A launch shape that the kernel was not written for is refused, where a GPU would give wrong results.
  */
-#include "cuda_api.h"
+#include "libcuda.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Work on a stream of the stand-in libcuda.so.1: done at once, and timed by its clock. */
-#include "cuda_api.h"
+#include "libcuda.h"
 
 #include <string.h>
 

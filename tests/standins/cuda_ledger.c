@@ -3,7 +3,7 @@
  * A line is written when the primary context is released, or when the library is unloaded with the
  * context still there. One that is killed writes none.
  */
-#include "cuda_api.h"
+#include "libcuda.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* Modules and functions of the stand-in libcuda.so.1. */
 #define _GNU_SOURCE
-#include "cuda_api.h"
+#include "libcuda.h"
 
 #include <stdio.h>
 #include <stdlib.h>

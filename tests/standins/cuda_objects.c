@@ -1,4 +1,4 @@
-#include "cuda_objects.h"
+#include "libcuda.h"
 
 #include <stdlib.h>
 

@@ -55,7 +55,7 @@
  *   corrupt copy                    the first byte of every copy to the host
  *   corrupt device_copy             the first byte of every copy on the device
  */
-#include "cuda_api.h"
+#include "libcuda.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
  * This file has errors, devices and contexts; the others are named after what they have.
  */
 #define _GNU_SOURCE
-#include "cuda_api.h"
+#include "libcuda.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -76,20 +76,35 @@ EXPORT CUresult cuDriverGetVersion(int *version)
     return SUCCESS;
 }
 
+static const struct error { CUresult code; const char *name, *text; } errors[] = {
+#define ERROR(code, name, text) {code, #name, text},
+#include "cuda_errors.def"
+};
+
+static const struct error *error_of(CUresult code)
+{
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+        if (errors[i].code == code)
+            return &errors[i];
+    return NULL;
+}
+
 EXPORT CUresult cuGetErrorName(CUresult error, const char **text)
 {
     ENTER(ALWAYS);
     REQUIRE(text, INVALID_VALUE);
-    *text = error_name(error);
-    return *text ? SUCCESS : INVALID_VALUE;
+    const struct error *known = error_of(error);
+    *text = known ? known->name : NULL;
+    return known ? SUCCESS : INVALID_VALUE;
 }
 
 EXPORT CUresult cuGetErrorString(CUresult error, const char **text)
 {
     ENTER(ALWAYS);
     REQUIRE(text, INVALID_VALUE);
-    *text = error_text(error);
-    return *text ? SUCCESS : INVALID_VALUE;
+    const struct error *known = error_of(error);
+    *text = known ? known->text : NULL;
+    return known ? SUCCESS : INVALID_VALUE;
 }
 
 /* Devices */

@@ -155,7 +155,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count)
 {
     ENTER();
     REQUIRE(count, INVALID_ARGUMENT);
-    *count = settings.claimed_devices ? settings.claimed_devices : (unsigned)settings.devices;
+    *count = (unsigned)settings.devices;
     return SUCCESS;
 }
 
@@ -165,18 +165,6 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, struct device 
     REQUIRE(device && index < (unsigned)settings.devices, INVALID_ARGUMENT);
     *device = &settings.device[index];
     return refused(*device, __func__);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, struct device **device)
-{
-    ENTER();
-    REQUIRE(uuid && device, INVALID_ARGUMENT);
-    for (int i = 0; i < settings.devices; i++)
-        if (!strcmp(settings.device[i].uuid, uuid)) {
-            *device = &settings.device[i];
-            return SUCCESS;
-        }
-    return NOT_FOUND;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetName(struct device *device, char *name, unsigned size)

@@ -16,7 +16,6 @@ enum {
     UNINITIALIZED = 1,
     INVALID_ARGUMENT = 2,
     NOT_SUPPORTED = 3,
-    NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7,
     TIMEOUT = 10,
     ARGUMENT_VERSION_MISMATCH = 25,
@@ -124,7 +123,6 @@ struct device {
     char name[96], uuid[80], pci_bus_id[32], vbios_version[32];
     struct number number[FIELD_COUNT];
     struct processes processes[PROCESS_LISTS];
-    int64_t claimed_processes; /* what a call without a buffer says; -1 for the truth */
     struct refusal refusal[MAX_REFUSALS];
     int refusals;
     struct xid xid[MAX_XIDS];
@@ -134,7 +132,6 @@ struct device {
 
 extern struct settings {
     int devices, cuda_version;
-    unsigned claimed_devices; /* what their count says; 0 for the truth */
     char driver_version[80], nvml_version[80], next_driver[80];
     int64_t next_driver_after; /* calls; 0 for never */
     struct device device[MAX_DEVICES];

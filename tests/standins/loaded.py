@@ -19,29 +19,14 @@ COMPILED = "0 20"
 MATMULS = {  # the edge of a tile, and the block that computes it
     "gpud_matmul": (64, (16, 16)),
     "gpud_matmul_16": (16, (16, 16)),
-    "gpud_matmul_128": (128, (16, 16)),
     "gpud_matmul_tensor": (128, (256, 1)),
 }
-NAMES = ("gpud_empty", "gpud_count", "gpud_triad", "gpud_nbody", *MATMULS)
+NAMES = ("gpud_empty", "gpud_triad", "gpud_nbody", *MATMULS)
 PTX = ".version 6.0\n.target sm_50\n.address_size 64\n" + "".join(
     f".visible .entry {name}()\n{{ ret; }}\n" for name in NAMES
 )
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-
-class KernelNode(ctypes.Structure):
-    """CUDA_KERNEL_NODE_PARAMS_v2 of cuda.h, which begins with all of _v1."""
-
-    _fields_ = (
-        ("function", ctypes.c_void_p),
-        *((f"{of}_{axis}", ctypes.c_uint) for of in ("grid", "block") for axis in "xyz"),
-        ("shared_bytes", ctypes.c_uint),
-        ("params", ctypes.c_void_p),
-        ("extra", ctypes.c_void_p),
-        ("kernel", ctypes.c_void_p),
-        ("context", ctypes.c_void_p),
-    )
 
 
 class Cuda:
@@ -119,39 +104,6 @@ class Cuda:
     def triad(self, n4: int, *arrays: ctypes.c_uint64) -> None:
         params = (*arrays, ctypes.c_float(3.0), ctypes.c_uint(n4))
         assert self.launch("gpud_triad", (2, 1), (256, 1), *params) == 0
-
-    def node(
-        self, graph: object, after: object, name: str, *params: object, version: str = "_v2"
-    ) -> ctypes.c_void_p:
-        """Add a kernel of one thread to a graph, after the node that is given."""
-        pointers = (ctypes.c_void_p * max(1, len(params)))(
-            *(ctypes.addressof(param) for param in params)  # type: ignore[arg-type]
-        )
-        address = ctypes.cast(pointers, ctypes.c_void_p)
-        kernel = KernelNode(self.functions[name], *(1,) * 6, 0, address)
-        made, before = ctypes.c_void_p(), ctypes.byref(after) if after else None  # type: ignore[arg-type]
-        count = ctypes.c_size_t(after is not None)
-        function = f"cuGraphAddKernelNode{version}"
-        self.call(function, ctypes.byref(made), graph, before, count, ctypes.byref(kernel))
-        return made
-
-    def graph(
-        self, count: int, name: str, *params: object, version: str = "_v2"
-    ) -> ctypes.c_void_p:
-        """Give an executable graph of ``count`` kernels of one thread, one after the other."""
-        graph, ready, last = ctypes.c_void_p(), ctypes.c_void_p(), None
-        self.call("cuGraphCreate", ctypes.byref(graph), 0)
-        for _ in range(count):
-            last = self.node(graph, last, name, *params, version=version)
-        flags = ctypes.c_uint64(0)
-        self.call("cuGraphInstantiateWithFlags", ctypes.byref(ready), graph, flags)
-        self.call("cuGraphDestroy", graph)
-        return ready
-
-    def another_stream(self, flags: int = 0) -> ctypes.c_void_p:
-        stream = ctypes.c_void_p()
-        self.call("cuStreamCreate", ctypes.byref(stream), flags)
-        return stream
 
     def pinned(self, size: int) -> ctypes.c_void_p:
         address = ctypes.c_void_p()

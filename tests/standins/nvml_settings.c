@@ -1,14 +1,12 @@
 /* The script keys of the stand-in libnvidia-ml.so.1, with their defaults.
  *
  *   devices N, cuda_version 12080, driver_version TEXT, nvml_version TEXT
- *   claimed_devices N            what the count of devices says, whatever there is
  *   next_driver_version AFTER TEXT
  *                                what the version is once it was asked for AFTER times
  *   device.I.name, .uuid (GPU-...), .pci_bus_id, .vbios_version TEXT
  *   device.I.FIELD VALUE         for each of FIELDS, any 64 bits; `none` withholds it
  *   device.I.compute_pids LIST, .graphics_pids LIST (both `-`), .mps_pids LIST (`none`)
  *                                process ids with commas; `-` for no process, `none` withholds it
- *   device.I.claimed_processes N what each list says it has when it is asked without a buffer
  *   device.I.fail FUNCTION CODE [AFTER]
  *                                return CODE for this device alone once FUNCTION was called AFTER
  *                                times for it (default 0); `*` is every function of a device
@@ -52,7 +50,6 @@ __attribute__((constructor)) static void device_defaults(void)
         for (int f = 0; f < FIELD_COUNT; f++)
             device->number[f] = fields[f].number;
         device->processes[MPS].withheld = true;
-        device->claimed_processes = -1;
     }
 }
 
@@ -124,8 +121,6 @@ static bool device_line(const char *key, const char *field, struct device *devic
         TEXT(device->pci_bus_id);
     else if (!strcmp(field, "vbios_version"))
         TEXT(device->vbios_version);
-    else if (!strcmp(field, "claimed_processes"))
-        device->claimed_processes = script_integer(key, value);
     else if (!strcmp(field, "fail"))
         refusal_line(key, device, value);
     else if (!strcmp(field, "xid"))
@@ -152,8 +147,6 @@ bool library_line(const char *key, char *value)
         TEXT(settings.driver_version);
     else if (!strcmp(key, "nvml_version"))
         TEXT(settings.nvml_version);
-    else if (!strcmp(key, "claimed_devices"))
-        settings.claimed_devices = (unsigned)script_unsigned(key, value);
     else if (!strcmp(key, "next_driver_version"))
         next_driver_line(key, value);
     else if (!strcmp(key, "cuda_version"))

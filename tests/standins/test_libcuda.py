@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.standins.build import build_libcuda, error_codes
-from tests.standins.loaded import MATMULS, Array, Cuda, run
+from tests.standins.build import build_libcuda
+from tests.standins.loaded import Array, Cuda, run
 
 Open = Callable[..., Cuda]
 
@@ -35,32 +35,9 @@ def test_a_few_bodies_of_a_large_system_are_read_without_computing_the_rest(
     device, out = cuda.put(positions), cuda.alloc(positions.nbytes)
     for _ in range(5):
         cuda.nbody(n, device, out)
-    found = cuda.get(out.value + 16 * 70_000, 4 * 8).reshape(8, 4)
-    wanted = reference_accelerations(positions, slice(70_000, 70_008))
-    np.testing.assert_allclose(found[:, :3], wanted, 1e-5)
-
-
-@pytest.mark.parametrize("name", MATMULS)
-def test_matmul_of_small_integers_is_exact(open_cuda: Open, name: str) -> None:
-    cuda, rng, n = open_cuda(), np.random.default_rng(2), 256
-    a, b = (rng.integers(-4, 5, (n, n)) for _ in range(2))
-    given = np.float16 if name == "gpud_matmul_tensor" else np.float32
-    out = cuda.alloc(4 * n * n)
-    cuda.matmul(n, cuda.put(a.astype(given)), cuda.put(b.astype(given)), out, name=name)
-    np.testing.assert_array_equal(cuda.get(out.value, n * n).reshape(n, n), a @ b)
-
-
-def test_a_half_is_read_as_numpy_reads_it(open_cuda: Open) -> None:
-    cuda, n = open_cuda(), 256
-    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(n, n)
-    finite = np.where(np.isfinite(halves), halves, 0)
-    out, one = cuda.alloc(4 * n * n), cuda.put(np.eye(n, dtype=np.float16))
-    cuda.matmul(n, cuda.put(finite), one, out, name="gpud_matmul_tensor")
-    np.testing.assert_array_equal(cuda.get(out.value, n * n).reshape(n, n), finite)
-    cuda.matmul(n, cuda.put(halves), one, out, name="gpud_matmul_tensor")
-    found = cuda.get(out.value, n * n).reshape(n, n)
-    lost = ~np.isfinite(halves).all(axis=1)
-    np.testing.assert_array_equal(np.isfinite(found).all(axis=1), ~lost)
+    results = cuda.get(out.value + 16 * 70_000, 4 * 8).reshape(8, 4)
+    expected = reference_accelerations(positions, slice(70_000, 70_008))
+    np.testing.assert_allclose(results[:, :3], expected, 1e-5)
 
 
 def test_a_result_is_that_of_the_inputs_at_launch_even_if_they_change_or_go(
@@ -86,16 +63,6 @@ def test_a_kernel_may_read_what_another_one_wrote_and_write_over_its_input(
     cuda.triad(8, x, x, y)  # the first half of x = 17 + 3 * 56
     np.testing.assert_array_equal(cuda.get(y.value, 64), np.full(64, 56))
     np.testing.assert_array_equal(cuda.get(x.value, 64), [185] * 32 + [17] * 32)
-
-
-def test_a_write_into_a_pending_result_keeps_the_rest_of_it(open_cuda: Open) -> None:
-    cuda = open_cuda()
-    ones = np.ones(64, np.float32)
-    out = cuda.alloc(ones.nbytes)
-    cuda.triad(16, out, cuda.put(ones), cuda.put(ones))
-    middle = ctypes.c_uint64(out.value + 4 * 30)
-    cuda.call("cuMemsetD32_v2", middle, 0, ctypes.c_size_t(4))
-    np.testing.assert_array_equal(cuda.get(out.value, 64), [4] * 30 + [0] * 4 + [4] * 30)
 
 
 def test_the_virtual_clock_follows_work_and_rates_exactly(open_cuda: Open) -> None:
@@ -193,23 +160,3 @@ def test_a_launch_shape_that_would_give_wrong_results_is_refused(open_cuda: Open
     assert cuda.launch("gpud_matmul", (1, 1), (8, 8), *matrices, ctypes.c_uint(64)) == 1
     assert cuda.launch("gpud_matmul_16", (1, 1), (16, 16), *matrices, ctypes.c_uint(64)) == 1
     assert cuda.launch("gpud_matmul_tensor", (1, 1), (16, 16), *matrices, ctypes.c_uint(128)) == 1
-
-
-def test_only_entries_of_the_module_are_found(open_cuda: Open) -> None:
-    cuda = open_cuda()
-    module = cuda.load(".version 6.0\n.target sm_50\n.visible .entry gpud_empty_more(\n)")
-    find = cuda.lib.cuModuleGetFunction
-    assert find(ctypes.byref(ctypes.c_void_p()), module, b"gpud_empty") == 500
-    assert find(ctypes.byref(ctypes.c_void_p()), module, b"gpud_empty_more") == 0
-
-
-def test_every_error_of_the_header_has_its_name_and_a_text(open_cuda: Open) -> None:
-    cuda, text, codes = open_cuda(), ctypes.c_char_p(), error_codes()
-    assert len(codes) > 100
-    for code in range(1100):
-        unknown = cuda.lib.cuGetErrorName(code, ctypes.byref(text))
-        assert (unknown, text.value) == (
-            (0, codes[code].encode()) if code in codes else (1, None)
-        ), code
-        assert cuda.lib.cuGetErrorString(code, ctypes.byref(text)) == unknown
-        assert bool(text.value) == (code in codes)

@@ -1,17 +1,13 @@
 """Launches of the stand-in take the time their script says, whatever its distribution."""
 
-import subprocess
-from collections.abc import Callable
+import math
+import statistics
 from pathlib import Path
 
 import pytest
 
-from tests.standins.build import build_libcuda, build_submit_loop
-from tests.standins.loaded import COMPILED, Cuda, loop, run, virtual_time
-
-Open = Callable[..., Cuda]
-
-SIZE = 1 << 20
+from tests.standins.build import build_libcuda
+from tests.standins.loaded import loop
 
 
 def paced(folder: Path, script: str, *arguments: object) -> tuple[int, ...]:
@@ -38,39 +34,6 @@ def test_a_tail_leaves_the_middle_where_it_was(tmp_path: Path) -> None:
     assert far <= 5_000 + 100 * 100_000
 
 
-def slow_launches(library: Path) -> list[int]:
-    """Which of 300 launches in a fresh process took the long way."""
-    said = run(
-        library,
-        """
-        import time
-        out, context, stream = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-        module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        ptx = b".version 6.0\\n.target sm_50\\n.entry gpud_empty()"
-        made = ctypes.byref
-        lib.cuInit(0), lib.cuDevicePrimaryCtxRetain(made(context), 0), lib.cuCtxSetCurrent(context)
-        lib.cuModuleLoadDataEx(made(module), ptx, 0, None, None)
-        lib.cuModuleGetFunction(made(function), module, b"gpud_empty")
-        for index in range(300):
-            begun = time.perf_counter_ns()
-            code = lib.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, None, None)
-            if code or time.perf_counter_ns() - begun >= 300_000:
-                print(index)
-        """,
-        virtual_time(library.parent, COMPILED),
-    )
-    assert said.returncode == 0, said.stderr
-    return [int(word) for word in said.stdout.split()]
-
-
-def test_every_process_draws_the_same_launches(tmp_path: Path) -> None:
-    library = build_libcuda(tmp_path, "launch_ns_second 300000 0.2\n")
-    chosen = slow_launches(library)
-    assert slow_launches(library) == chosen
-    assert 40 < len(chosen) < 80
-    assert len({index % 5 for index in chosen}) == 5
-
-
 @pytest.mark.parametrize(
     ("mode", "sequence_ns"),
     [
@@ -88,7 +51,26 @@ def test_the_loop_measures_what_its_mode_says(tmp_path: Path, mode: str, sequenc
     assert low == middle == high == far == sequence_ns + pair
 
 
-@pytest.mark.parametrize("arguments", [("0",), ("5", "sideways"), ("5", "graph", "0", "0")])
-def test_the_loop_refuses_what_it_does_not_know(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    command = list(map(str, (build_submit_loop(tmp_path), build_libcuda(tmp_path), *arguments)))
-    assert subprocess.run(command, capture_output=True, check=False).returncode == 2
+LAUNCH_NS = 10_000
+RUNS = 60
+
+
+def medians(folder: Path, script: str, runs: int = RUNS) -> list[float]:
+    """How long a launch takes in each of so many processes, in nanoseconds without the clock."""
+    library = build_libcuda(folder, f"launch_ns {LAUNCH_NS}\n{script}")
+    return [took - clock for took, clock, *_ in (loop(library, 250) for _ in range(runs))]
+
+
+def test_processes_scatter_as_a_log_normal_variate_that_the_seed_decides(tmp_path: Path) -> None:
+    script = f"noise 7 0.1 {tmp_path}/places\n"
+    drawn = medians(tmp_path, script)
+    logarithms = [math.log(each / LAUNCH_NS) for each in drawn]
+    assert statistics.mean(logarithms) == pytest.approx(0, abs=0.04)
+    assert statistics.stdev(logarithms) == pytest.approx(0.1, rel=0.3)
+
+    (tmp_path / "places").unlink()
+    again = medians(tmp_path, script, 10)
+    assert again == drawn[:10]
+    (tmp_path / "places").unlink()
+    other = medians(tmp_path, script.replace("noise 7", "noise 8"), 10)
+    assert other != pytest.approx(drawn[:10], rel=0.03)

@@ -174,7 +174,12 @@ def port(machine: Machine) -> Finding:
     if health.level == Level.OK:
         return ok(f"{machine.agent.url or http.url}, served by gpud's agent{_credentials(http)}")
     make = problem if health.level == Level.FAILED else advice
-    return make(health.detail or f"{http.listen} cannot be had", health.fix or _another_port(http))
+    evidence = health.detail or f"{http.listen} cannot be had"
+    if health.reason == portholder.IN_USE:  # whoever asks may see more processes than the agent
+        listener = portholder.listener_of(http.port, machine.at("/"))
+        if listener is None or listener.name is not None:
+            evidence = portholder.taken_message(http.listen, listener)
+    return make(evidence, health.fix or _another_port(http))
 
 
 def _free(machine: Machine) -> Finding:

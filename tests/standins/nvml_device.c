@@ -1,5 +1,7 @@
-/* What a device tells of its bus, its limits and its memory's errors. */
+/* What a device tells of its bus, limits, memory errors, processes and Xid events. */
 #include "libnvidia_ml.h"
+
+#include <time.h>
 
 enum { FIELD_MEMORY_TEMPERATURE = 82, UNSIGNED_INT = 1 };
 
@@ -99,4 +101,108 @@ EXPORT nvmlReturn_t nvmlDeviceGetRemappedRows(struct device *device, unsigned *c
     code = code ? code : give_number(device, remapped_rows_uncorrectable, uncorrectable);
     code = code ? code : give_number(device, remapped_rows_pending, pending);
     return code ? code : give_number(device, remapped_rows_failed, failed);
+}
+
+/* Which processes have a context on it; their memory is never told, as under WDDM. */
+
+struct process {
+    unsigned pid;
+    uint64_t used_memory;
+    unsigned gpu_instance, compute_instance;
+};
+
+static nvmlReturn_t give_processes(const struct device *device, enum process_list list,
+                                   unsigned *count, struct process *found)
+{
+    const struct processes *processes = &device->processes[list];
+    REQUIRE(count, INVALID_ARGUMENT);
+    REQUIRE(!processes->withheld, NOT_SUPPORTED);
+    unsigned room = found ? *count : 0;
+    *count = processes->count;
+    REQUIRE(room >= processes->count, INSUFFICIENT_SIZE);
+    for (unsigned i = 0; i < processes->count; i++)
+        found[i] = (struct process){processes->pid[i], UINT64_MAX, UINT32_MAX, UINT32_MAX};
+    return SUCCESS;
+}
+
+#define LIST(function, list)                                                                      \
+    nvmlReturn_t function(struct device *device, unsigned *count, struct process *found)          \
+    {                                                                                             \
+        ENTER_DEVICE(device);                                                                     \
+        return give_processes(device, list, count, found);                                        \
+    }
+
+EXPORT LIST(nvmlDeviceGetComputeRunningProcesses_v2, COMPUTE)
+EXPORT LIST(nvmlDeviceGetComputeRunningProcesses_v3, COMPUTE)
+EXPORT LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, GRAPHICS)
+EXPORT LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, GRAPHICS)
+EXPORT LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, MPS)
+EXPORT LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, MPS)
+
+/* Xid events: told once each, in the order of the script, to the set that asked for them. */
+
+#define XID_CRITICAL_ERROR 8
+
+struct event {
+    struct device *device;
+    uint64_t type, data;
+    unsigned gpu_instance, compute_instance;
+};
+
+static struct event_set { bool made; } only;
+
+EXPORT nvmlReturn_t nvmlDeviceGetSupportedEventTypes(struct device *device, uint64_t *types)
+{
+    ENTER_DEVICE(device);
+    return give_wide(device, event_types, types);
+}
+
+EXPORT nvmlReturn_t nvmlEventSetCreate(struct event_set **set)
+{
+    ENTER();
+    REQUIRE(set, INVALID_ARGUMENT);
+    only.made = true;
+    *set = &only;
+    return SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlEventSetFree(struct event_set *set)
+{
+    ENTER();
+    REQUIRE(set == &only && only.made, INVALID_ARGUMENT);
+    only.made = false;
+    return SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceRegisterEvents(struct device *device, uint64_t types,
+                                             struct event_set *set)
+{
+    ENTER_DEVICE(device);
+    REQUIRE(set == &only && only.made, INVALID_ARGUMENT);
+    uint64_t offered;
+    nvmlReturn_t code = give_wide(device, event_types, &offered);
+    REQUIRE(!code, code);
+    REQUIRE(types && !(types & ~offered), NOT_SUPPORTED);
+    device->watched = types & XID_CRITICAL_ERROR;
+    return SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlEventSetWait_v2(struct event_set *set, struct event *event,
+                                        unsigned timeout_ms)
+{
+    ENTER();
+    REQUIRE(set == &only && only.made && event, INVALID_ARGUMENT);
+    for (int i = 0; i < settings.devices; i++) {
+        struct device *device = &settings.device[i];
+        for (int x = 0; device->watched && x < device->xids; x++)
+            if (device->xid[x].times > 0) {
+                device->xid[x].times--;
+                *event = (struct event){
+                    device, XID_CRITICAL_ERROR, device->xid[x].code, UINT32_MAX, UINT32_MAX};
+                return SUCCESS;
+            }
+    }
+    struct timespec rest = {timeout_ms / 1000, timeout_ms % 1000 * 1000000L};
+    nanosleep(&rest, NULL);
+    return TIMEOUT;
 }
