@@ -108,7 +108,9 @@ def test_everything_at_once_is_one_alert_a_cause_and_no_scrape_waits() -> None:
         names = sorted(json.loads(text)["alertname"] for text in labels)
         assert names == sorted([REGRESSION, LOST, SINK_FAILING])
         assert received(well, "resolved") == []
-        assert driven.decided() == driven.expected()
+        assert {alarm.kind for alarms in driven.decided().values() for alarm in alarms} == {
+            "driver"
+        }
         assert all(scrapes), "every scrape had an answer"
         assert not any(run["failure"] for run in driven.runs())
         assert gpud.agent_pid() == agent
