@@ -207,9 +207,9 @@ def judgement(
         return _of_run(run, comparison)
     if toolkit is None or not has_gpu:
         return None
-    if toolkit.state is ToolkitState.BROKEN:
+    if toolkit.state == ToolkitState.BROKEN:
         return Health(Level.DEGRADED, f"toolkit_{toolkit.reason}", toolkit.detail, toolkit.fix)
-    reason = "not_set_up" if toolkit.state is ToolkitState.NONE else None
+    reason = "not_set_up" if toolkit.state == ToolkitState.NONE else None
     return Health(Level.OK, reason, toolkit.detail, toolkit.fix)
 
 

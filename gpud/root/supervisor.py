@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
+from msgspec import structs
 
 from gpud.core.clock import Backoff
 from gpud.root import agent as agents
@@ -316,7 +317,7 @@ class Supervisor:
         containers = self.containers.report() if self.policy != "off" else None
         kernel = self.kernel_log.report()
         # What changes with every look (a ping's time) may wait for the next beat.
-        news = (replace(dockerd_report, ping_s=None), agent, containers, kernel)
+        news = (structs.replace(dockerd_report, ping_s=None), agent, containers, kernel)
         if news == self._reported and now_s < self._next_beat_s:
             return
         report.write(

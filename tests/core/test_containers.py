@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gpud.core import containers
 from gpud.core.containers import Comparison, InProcess, Verdict, compared, judgement, parsed
@@ -204,7 +204,9 @@ def test_a_failed_run_is_told_with_dockers_words_what_they_mean_and_the_fix() ->
 
 
 def test_a_fault_holds_while_a_new_dockerd_was_not_asked_yet_and_ends_with_the_image() -> None:
-    unknown, gone = (replace(told(FAILED), image_present=present) for present in (None, False))
+    unknown, gone = (
+        structs.replace(told(FAILED), image_present=present) for present in (None, False)
+    )
     comparison = verdict(Verdict.ONLY_CONTAINER_FAILS)
     said = judgement(unknown, comparison, has_gpu=True)
     assert said == judgement(told(FAILED), comparison, has_gpu=True)
@@ -219,6 +221,6 @@ def test_nobody_is_told_about_a_toolkit_on_a_machine_without_a_gpu() -> None:
 
 @pytest.mark.parametrize("stage", ProbeStage)
 def test_the_gpu_is_taken_from_the_announcement_on(stage: ProbeStage) -> None:
-    root = replace(ROOT, containers=ContainersReport(stage, "i"))
+    root = structs.replace(ROOT, containers=ContainersReport(stage, "i"))
     assert containers.taken(root) is (stage in {ProbeStage.ANNOUNCED, ProbeStage.RUNNING})
     assert not containers.taken(None)

@@ -64,7 +64,7 @@ class World:
     toolkit: ToolkitState = ToolkitState.RUNTIME
     now_s: float = 1000.0
     tasks: list[tuple[float, Task]] = field(default_factory=list)
-    stages: list[ProbeStage] = field(default_factory=list)
+    stages: list[str] = field(default_factory=list)
     plan: Plan = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class World:
             self.now_s += STEP_S
             task = self.plan.due(self.dockerd, self.now_s, answers=self.answers)
             stage = self.plan.report.stage
-            if not self.stages or self.stages[-1] is not stage:
+            if not self.stages or self.stages[-1] != stage:
                 self.stages.append(stage)
             if task is not None:
                 self.tasks.append((self.now_s, task))

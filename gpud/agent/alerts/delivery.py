@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 import structlog
+from msgspec import structs
 
 from gpud.agent.alerts.message import RANK, Message, worst_first
 from gpud.agent.alerts.sink import TIMEOUT_S, attempt
@@ -342,7 +343,9 @@ class Delivery:
         fix = None if error.fix is None else escaped(error.fix)
         log.warning("alerts_not_delivered", sink=name, reason=error.reason, detail=detail, fix=fix)
         failed = channel.state.failed + 1
-        state = replace(channel.state, failed=failed, reason=error.reason, detail=detail, fix=fix)
+        state = structs.replace(
+            channel.state, failed=failed, reason=error.reason, detail=detail, fix=fix
+        )
         self._publish(channel, state)
 
     def _publish(self, channel: Channel, state: SinkState) -> None:

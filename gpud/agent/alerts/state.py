@@ -25,11 +25,11 @@ from gpud.agent.history.queries import Sides
 from gpud.agent.history.records import State, encoded
 from gpud.agent.regression.causes import DXG
 from gpud.agent.regression.detector import ChangeKind
-from gpud.agent.state import statusdocument
-from gpud.agent.state.statusdocument import ToldAlert
+from gpud.agent.state.status import alert_report
 from gpud.core import advice, dxg
 from gpud.core.alerts import DRIVER_REGRESSION, FUNCTION_LOST, SLOWDOWN, UNWELL, Alert, Cause
 from gpud.core.errors import StoreError
+from gpud.show.document import AlertReport
 
 if TYPE_CHECKING:
     import sqlite3
@@ -326,7 +326,7 @@ class AlertState:
 def put(transaction: sqlite3.Connection, alerts: Iterable[Alert]) -> None:
     """Write alerts, each in place of what was written of it before; the caller commits."""
     rows = []
-    for alert in map(statusdocument.alert, alerts):
+    for alert in map(alert_report, alerts):
         # Not msgspec's encoder: it refuses half a surrogate pair, which becomes "?" here.
         text = json.dumps(msgspec.to_builtins(alert), ensure_ascii=False)
         body = text.encode(errors="replace").decode()
@@ -340,10 +340,10 @@ def put(transaction: sqlite3.Connection, alerts: Iterable[Alert]) -> None:
 
 def within(
     connection: sqlite3.Connection, since_s: float, limit: int = MOST_ROWS
-) -> list[ToldAlert]:
+) -> list[AlertReport]:
     """Return what fired at any time since then, the latest beginning first."""
     condition = "ends_s IS NULL OR ends_s >= ? ORDER BY starts_s DESC, fingerprint LIMIT ?"
-    return list(_rows(connection, condition, (since_s, min(limit, MOST_ROWS + 1)), ToldAlert))
+    return list(_rows(connection, condition, (since_s, min(limit, MOST_ROWS + 1)), AlertReport))
 
 
 def _rows(

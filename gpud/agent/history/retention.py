@@ -28,9 +28,9 @@ from gpud.agent.history.schema import DAY_S, DRIVER, FURTHEST_S, HOUR_S, PROBES,
 from gpud.agent.history.store import Store
 from gpud.agent.regression.changes import KINDS
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
-from gpud.agent.state.snapshot import StoreSize
 from gpud.core.errors import StoreError
 from gpud.core.stats import quantile
+from gpud.show.document import StoreSize
 
 if TYPE_CHECKING:
     import sqlite3

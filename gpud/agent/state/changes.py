@@ -31,12 +31,13 @@ from gpud.agent.regression.changes import (
 )
 from gpud.agent.state import presence
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN, remembered
-from gpud.agent.state.snapshot import ChangesState, Expected
+from gpud.agent.state.snapshot import ChangesState
 from gpud.agent.state.telemetry import with_answer
 from gpud.agent.telemetry import answers
 from gpud.core import telemetry
 from gpud.core.errors import StoreError
 from gpud.core.health import Health, Level
+from gpud.show.document import Expected
 
 if TYPE_CHECKING:
     import sqlite3

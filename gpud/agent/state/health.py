@@ -6,7 +6,6 @@ that report themselves (``store``, ``http``, ``alerts`` ...) use ``Board.set_hea
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
@@ -65,9 +64,9 @@ def dated(now: Health, before: Health | None, now_s: float) -> Health:
     same = before is not None and (before.level, before.reason) == (now.level, now.reason)
     since_s = before.since_s if before is not None and same else now_s
     if now.level is Level.OK or now.detail:
-        return replace(now, since_s=since_s)
+        return structs.replace(now, since_s=since_s)
     words = (now.reason or "no reason is known").replace("_", " ")
-    return replace(now, detail=words, since_s=since_s)
+    return structs.replace(now, detail=words, since_s=since_s)
 
 
 def _each(snapshot: Snapshot) -> Iterator[tuple[str, Health | None]]:
@@ -161,7 +160,7 @@ def _dockerd(snapshot: Snapshot) -> Health | None:
         level = Level.OK if dockerd.reason is None else Level.DEGRADED
     else:
         # A machine that has no dockerd and does not manage one misses nothing.
-        absent = dockerd.owner is Owner.NONE and dockerd.policy == "observe"
+        absent = dockerd.owner == Owner.NONE and dockerd.policy == "observe"
         level = Level.DEGRADED if dockerd.state == "starting" or absent else Level.FAILED
     reason = dockerd.reason or (None if dockerd.up else dockerd.state)
     return Health(level, reason, dockerd.detail, dockerd.fix)

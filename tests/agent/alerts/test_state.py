@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpud.agent.alerts.slowdowns import Finding
-    from gpud.agent.state.statusdocument import ToldAlert
+    from gpud.show.document import AlertReport
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Life:
     def firing(self) -> list[Alert]:
         return [alert for alert in self.published if alert.firing]
 
-    async def rows(self) -> list[ToldAlert]:
+    async def rows(self) -> list[AlertReport]:
         return await self.history.read(within, 0.0)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 
 from gpud.agent.state.snapshot import ProbeKey, Snapshot, overall
 from gpud.core.containers import Verdict
@@ -26,12 +26,14 @@ RUN: ContainerRun = SAID.run
 
 
 def heard(snapshot: Snapshot, beat_s: float = 99.0, **changes: Any) -> Snapshot:
-    root = replace(snapshots.ROOT, beat_s=beat_s, containers=replace(SAID, **changes))
+    root = structs.replace(
+        snapshots.ROOT, beat_s=beat_s, containers=structs.replace(SAID, **changes)
+    )
     return root_read(root, None, 5.0)(snapshot)
 
 
 def failed() -> dict[str, Any]:
-    return {"run": replace(RUN, figure=None, failure=BROKEN), "recent_flops_per_second": ()}
+    return {"run": structs.replace(RUN, figure=None, failure=BROKEN), "recent_flops_per_second": ()}
 
 
 def nbody(mono_s: float, failure: Failure | None = None, rate: float = 2e13) -> Event:
@@ -116,14 +118,14 @@ def test_what_was_found_within_the_hour_holds_until_the_next_container_run() -> 
     assert paired.root.comparison.ratio == pytest.approx(0.8)
     later = heard(nbody(9000.0, rate=1e12)(paired), beat_s=9001.0)
     assert later.root.comparison == paired.root.comparison
-    fresh = replace(RUN, finished_mono_s=9010.0)
+    fresh = structs.replace(RUN, finished_mono_s=9010.0)
     assert heard(later, beat_s=9011.0, run=fresh).root.comparison != paired.root.comparison
 
 
 def test_a_container_that_measured_another_gpu_is_not_compared() -> None:
     assert RUN.figure is not None
-    other: ContainerFigure = replace(RUN.figure, gpu_name="another")
-    after = heard(snapshots.full(), run=replace(RUN, figure=other, finished_mono_s=51.0))
+    other: ContainerFigure = structs.replace(RUN.figure, gpu_name="another")
+    after = heard(snapshots.full(), run=structs.replace(RUN, figure=other, finished_mono_s=51.0))
     assert after.root.comparison is not None
     assert after.root.comparison.verdict is Verdict.NOT_COMPARABLE
     report = after.measure.probes[KEY].report
@@ -132,7 +134,7 @@ def test_a_container_that_measured_another_gpu_is_not_compared() -> None:
 
 
 def test_a_root_that_knows_no_containers_leaves_nothing_of_them() -> None:
-    older = replace(snapshots.ROOT, containers=None)
+    older = structs.replace(snapshots.ROOT, containers=None)
     after = root_read(older, None, 5.0)(snapshots.full())
     assert KEY not in after.measure.probes
     assert "containers" not in after.health
@@ -140,7 +142,7 @@ def test_a_root_that_knows_no_containers_leaves_nothing_of_them() -> None:
 
 def test_the_health_says_since_when() -> None:
     first = heard(snapshots.full(), **failed())
-    root = replace(snapshots.ROOT, containers=replace(SAID, **failed()))
+    root = structs.replace(snapshots.ROOT, containers=structs.replace(SAID, **failed()))
     again = root_read(root, None, 500.0)(first)
     assert again.health["containers"].since_s == first.health["containers"].since_s == 5.0
     assert overall(again) is Level.FAILED
