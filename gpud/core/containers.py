@@ -126,7 +126,7 @@ def taken(root: RootReport | None) -> bool:
     return said is not None and said.stage in (ProbeStage.ANNOUNCED, ProbeStage.RUNNING)
 
 
-class Verdict(StrEnum):
+class ContainerVerdict(StrEnum):
     """What the container's figure and the in-process one say together."""
 
     AGREES = "agrees"
@@ -150,7 +150,7 @@ class InProcess:
 class Comparison:
     """One container run beside one in-process run. ``ratio`` is container over in-process."""
 
-    verdict: Verdict
+    verdict: ContainerVerdict
     detail: str
     ratio: float | None = None
     gpu: int | None = None
@@ -172,26 +172,26 @@ def compared(
     gpu = None if run.figure is None else run.figure.gpu_index
     if inside is None or abs(inside.finished_mono_s - at) > PAIR_WITHIN_S:
         words = "there is no in-process n-body run within an hour of it"
-        return Comparison(Verdict.NOT_COMPARABLE, words, gpu=gpu, run_mono_s=at)
+        return Comparison(ContainerVerdict.NOT_COMPARABLE, words, gpu=gpu, run_mono_s=at)
     if run.figure is None:
         if inside.flops_per_second is None:
             words = "neither the container nor gpud itself can compute: look at the driver"
-            return Comparison(Verdict.BOTH_FAIL, words, run_mono_s=at)
+            return Comparison(ContainerVerdict.BOTH_FAIL, words, run_mono_s=at)
         words = "gpud computes on this GPU and the container does not: look at the toolkit"
-        return Comparison(Verdict.ONLY_CONTAINER_FAILS, words, run_mono_s=at)
+        return Comparison(ContainerVerdict.ONLY_CONTAINER_FAILS, words, run_mono_s=at)
     if inside.flops_per_second is None:
         words = "the container computes and gpud does not: look which libcuda gpud loads"
-        return Comparison(Verdict.ONLY_IN_PROCESS_FAILS, words, gpu=gpu, run_mono_s=at)
+        return Comparison(ContainerVerdict.ONLY_IN_PROCESS_FAILS, words, gpu=gpu, run_mono_s=at)
     if not same_gpu or inside.flops_per_second <= 0:
         words = f"the container measured {run.figure.gpu_name}, which is not the GPU gpud measured"
-        return Comparison(Verdict.NOT_COMPARABLE, words, gpu=gpu, run_mono_s=at)
+        return Comparison(ContainerVerdict.NOT_COMPARABLE, words, gpu=gpu, run_mono_s=at)
     ratio = run.figure.flops_per_second / inside.flops_per_second
     fastest = max((run.figure.flops_per_second, *recent)) / inside.flops_per_second
     slow = len(recent) >= SLOW_RUNS and fastest < SLOWER_BELOW
     words = f"the container reaches {ratio:.0%} of the in-process n-body"
     if slow:
         words += f", in {SLOW_RUNS} runs never more than {fastest:.0%}"
-    verdict = Verdict.CONTAINER_SLOWER if slow else Verdict.AGREES
+    verdict = ContainerVerdict.CONTAINER_SLOWER if slow else ContainerVerdict.AGREES
     return Comparison(verdict, words, ratio=ratio, gpu=gpu, run_mono_s=at)
 
 
@@ -216,22 +216,22 @@ def judgement(
 def _of_run(run: ContainerRun, comparison: Comparison | None) -> Health:
     words = "" if comparison is None else comparison.detail
     if run.failure is not None:
-        both = comparison is not None and comparison.verdict is Verdict.BOTH_FAIL
+        both = comparison is not None and comparison.verdict is ContainerVerdict.BOTH_FAIL
         detail = f"{run.failure.detail}; {words}" if words else run.failure.detail
         # The driver's own fault is told where it belongs; here it is only seen a second time.
         level = Level.DEGRADED if both else Level.FAILED
         return Health(level, run.failure.reason, detail, run.failure.advice)
     if comparison is not None and comparison.verdict in (
-        Verdict.CONTAINER_SLOWER,
-        Verdict.ONLY_IN_PROCESS_FAILS,
+        ContainerVerdict.CONTAINER_SLOWER,
+        ContainerVerdict.ONLY_IN_PROCESS_FAILS,
     ):
         return Health(Level.DEGRADED, comparison.verdict, words, _FIXES[comparison.verdict])
     return Health(Level.OK, None, words or None)
 
 
 _FIXES: Final = {
-    Verdict.CONTAINER_SLOWER: "look whether the container gets the whole GPU, and what else uses "
+    ContainerVerdict.CONTAINER_SLOWER: "look whether the container gets the whole GPU, and what else uses "
     "it; `gpud_container_flops_ratio` shows since when",
-    Verdict.ONLY_IN_PROCESS_FAILS: "`gpud doctor` says which libcuda is loaded, and whether "
+    ContainerVerdict.ONLY_IN_PROCESS_FAILS: "`gpud doctor` says which libcuda is loaded, and whether "
     "another one shadows WSL's",
 }

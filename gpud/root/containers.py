@@ -87,7 +87,7 @@ DEADLINES_S: Final = {Task.LOOK: 120.0, Task.PULL: 3600.0}
 """A look also removes what was left behind, which may take dockerd half a minute."""
 
 
-class Job(msgspec.Struct, frozen=True):
+class ContainerJob(msgspec.Struct, frozen=True):
     """Argument of the container probe's process, as JSON."""
 
     task: Task
@@ -279,7 +279,7 @@ class Containers:
             self._child = None
 
     def _start(self, task: Task, dockerd: DockerdObservation, config: DaemonConfig) -> None:
-        job = Job(
+        job = ContainerJob(
             task,
             config.socket,
             image=self._settings.containers.image,

@@ -50,7 +50,7 @@ OUTCOME_S = 0.5
 class Supervisor:
     """The loop and what it holds. ``chance`` gives the jitter of back-offs."""
 
-    def __init__(self, settings: Settings, agent: agents.Agent) -> None:
+    def __init__(self, settings: Settings, agent: agents.AgentManager) -> None:
         self.policy: str = settings.dockerd.policy
         if os.geteuid() != 0 and self.policy != "off":
             self.policy = "observe"

@@ -32,8 +32,8 @@ from gpud.root.containers import (
     LOOK_EVERY_S,
     RETRY_S,
     SETTLE_S,
+    ContainerJob,
     Containers,
-    Job,
     Plan,
     Task,
     TaskResult,
@@ -256,7 +256,7 @@ def test_plan_has_a_single_task_at_a_time_and_never_a_tight_loop(
 
 
 SPEC = 'cdiVersion: "0.5.0"\nkind: nvidia.com/gpu\ndevices: []\n'
-JOB = Job(Task.LOOK, "/run/docker.sock", "x:1", 1.0, "/run/mine", 1)
+JOB = ContainerJob(Task.LOOK, "/run/docker.sock", "x:1", 1.0, "/run/mine", 1)
 
 
 @pytest.mark.parametrize("text", [SPEC, '{\n  "kind": "nvidia.com/gpu",\n  "devices": []\n}'])

@@ -19,7 +19,7 @@ from msgspec import structs
 from gpud.agent.alerts.message import RANK, Message, worst_first
 from gpud.agent.alerts.sink import TIMEOUT_S, attempt
 from gpud.agent.history import queries, records
-from gpud.agent.history.records import State, encoded
+from gpud.agent.history.records import SavedState, encoded
 from gpud.core.alerts import SINK_FAILING, Alert, Severity, SinkState
 from gpud.core.clock import Backoff
 from gpud.core.errors import StoreError
@@ -390,7 +390,7 @@ class Delivery:
         """Write what the sinks were sent, beside the deliveries: a slow disk delays none."""
         self._unsaved = False
         sent = {c.sink.name: {"told": [*c.outbox.sent.values()]} for c in self._channels}
-        state = State(ROW, 0, self._now().wall_s, encoded(sent))
+        state = SavedState(ROW, 0, self._now().wall_s, encoded(sent))
         try:
             await asyncio.shield(self._history.write(records.write_states, [state]))
         except StoreError as error:

@@ -202,7 +202,7 @@ def _words(standing: Standing, kernel: str | None) -> str:
     return "; ".join(parts)
 
 
-class Severity(IntEnum):
+class FailureSeverity(IntEnum):
     """What a failed run calls for."""
 
     INFO = 0  # this machine does not offer it; nothing is wrong
@@ -225,18 +225,18 @@ _WARNING: Final = {
 }
 
 
-def _severity(reason: Reason) -> Severity:
+def _severity(reason: Reason) -> FailureSeverity:
     if reason in _INFO:
-        return Severity.INFO
-    return Severity.WARNING if reason in _WARNING else Severity.CRITICAL
+        return FailureSeverity.INFO
+    return FailureSeverity.WARNING if reason in _WARNING else FailureSeverity.CRITICAL
 
 
-SEVERITY: Final[Mapping[Reason, Severity]] = {reason: _severity(reason) for reason in Reason}
+SEVERITY: Final[Mapping[Reason, FailureSeverity]] = {reason: _severity(reason) for reason in Reason}
 """Every reason; one that is in neither set above is critical."""
 
-LEVEL: Final[Mapping[Severity, Level]] = {
-    Severity.INFO: Level.DEGRADED,  # a probe without a figure is not what was asked for
-    Severity.WARNING: Level.DEGRADED,
-    Severity.CRITICAL: Level.FAILED,
+LEVEL: Final[Mapping[FailureSeverity, Level]] = {
+    FailureSeverity.INFO: Level.DEGRADED,  # a probe without a figure is not what was asked for
+    FailureSeverity.WARNING: Level.DEGRADED,
+    FailureSeverity.CRITICAL: Level.FAILED,
 }
 """What a failed run makes of the health of its component."""

@@ -229,7 +229,11 @@ def comparison(snapshot: Snapshot, root: RootReport) -> Comparison | None:
     )
     before = snapshot.root.comparison
     same_run = before is not None and before.run_mono_s == report.run.finished_mono_s
-    return before if same_run and result.verdict is containers.Verdict.NOT_COMPARABLE else result
+    return (
+        before
+        if same_run and result.verdict is containers.ContainerVerdict.NOT_COMPARABLE
+        else result
+    )
 
 
 def _in_process(snapshot: Snapshot, gpu: int | None, beat_s: float) -> containers.InProcess | None:

@@ -72,7 +72,7 @@ class ProbeState:
     flags: tuple[Flag, ...] = ()  # of the last run
 
 
-class Series(NamedTuple):
+class RecentKey(NamedTuple):
     """Names a series; ``gpu`` is a UUID, None for the CPU."""
 
     gpu: str | None
@@ -124,7 +124,7 @@ class MeasureState(Struct, frozen=True):
     put_off: Mapping[ProbeKey, PutOff] = {}  # since their last run
     flagged: Mapping[tuple[str, str], int] = {}  # runs, by Flag
     latencies: Mapping[tuple[int, str], Buckets] = {}  # (gpu, mode)
-    recent: Mapping[Series, Recent] = {}
+    recent: Mapping[RecentKey, Recent] = {}
     breaker: Standing | None = None  # None until the launcher has looked
     gpu_seconds: float = 0.0
     vram_peak_bytes: int | None = None  # the most one run of a probe took

@@ -171,7 +171,7 @@ def _telemetry(state: Telemetry, now: Instant) -> TelemetryReport:
     )
 
 
-class Place(NamedTuple):
+class FigurePlace(NamedTuple):
     """What people take for one series: the power source and the probe's version are not in it."""
 
     gpu: int | None  # its number; None for the CPU
@@ -185,7 +185,7 @@ def number(snapshot: Snapshot, stream: StreamKey) -> int | None:
     return None if gpu is None else gpu.number
 
 
-def places(snapshot: Snapshot) -> dict[Place, tuple[StreamKey, ...]]:
+def places(snapshot: Snapshot) -> dict[FigurePlace, tuple[StreamKey, ...]]:
     """Give the streams of each place, the one that its last run was of first.
 
     Those of a GPU that is gone are left out, as its figures are, and so are those of an earlier
@@ -195,10 +195,10 @@ def places(snapshot: Snapshot) -> dict[Place, tuple[StreamKey, ...]]:
     present = set(snapshot.gpus)
     if inventory is not None and inventory.failure is None:
         present &= {device.uuid for device in inventory.devices}
-    streams: defaultdict[Place, list[StreamKey]] = defaultdict(list)
+    streams: defaultdict[FigurePlace, list[StreamKey]] = defaultdict(list)
     for stream in snapshot.regression.streams:
         if stream.gpu is None or stream.gpu in present:
-            place = Place(number(snapshot, stream), stream.probe, stream.mode)
+            place = FigurePlace(number(snapshot, stream), stream.probe, stream.mode)
             streams[place].append(stream)
     return {
         place: _ordered(snapshot, place, streams)
@@ -234,7 +234,9 @@ def usual(standing: StreamStanding) -> float | None:
     return min(before) if higher_is_worse else max(before)
 
 
-def _ordered(snapshot: Snapshot, place: Place, streams: list[StreamKey]) -> tuple[StreamKey, ...]:
+def _ordered(
+    snapshot: Snapshot, place: FigurePlace, streams: list[StreamKey]
+) -> tuple[StreamKey, ...]:
     state = snapshot.measure.probes.get(ProbeKey(place.probe, place.gpu))
     run = None if state is None else state.report
     on_battery = None if run is None else run.conditions.get("after.ac") is False

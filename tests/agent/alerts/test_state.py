@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from gpud.agent.alerts.slowdowns import Finding
+    from gpud.agent.alerts.slowdowns import AlarmFinding
     from gpud.show.document import AlertReport
 
 
@@ -48,7 +48,7 @@ class Life:
     def now(self) -> Instant:
         return Instant(NOW_S + self.mono_s, self.mono_s)
 
-    async def alarm(self, *findings: Finding) -> None:
+    async def alarm(self, *findings: AlarmFinding) -> None:
         """Let the detector raise alarms."""
         self.state.add(
             StreamAlarm(

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from gpud.agent.state.snapshot import ProbeKey, Snapshot, overall
-from gpud.core.containers import Verdict
+from gpud.core.containers import ContainerVerdict
 from gpud.core.health import Level
 from gpud.core.sample import Backend, Failure, Inventory, Reason, RunReport, Unit
 from tests import snapshots
@@ -76,7 +76,7 @@ def test_a_silent_root_takes_the_figure_and_the_counts_with_it() -> None:
 def test_a_failed_container_beside_a_good_probe_is_the_toolkits_fault() -> None:
     after = heard(snapshots.full(), **failed())
     assert after.root.comparison is not None
-    assert after.root.comparison.verdict is Verdict.ONLY_CONTAINER_FAILS
+    assert after.root.comparison.verdict is ContainerVerdict.ONLY_CONTAINER_FAILS
     health = after.health["containers"]
     assert (health.level, health.reason) == (Level.FAILED, "toolkit_missing")
     assert health.detail is not None
@@ -96,7 +96,7 @@ def test_a_failed_container_beside_a_failed_probe_is_the_drivers_fault() -> None
     lost = Failure(Reason.DEVICE_LOST, "gone")
     after = heard(nbody(60.0, lost)(snapshots.full()), **failed())
     assert after.root.comparison is not None
-    assert after.root.comparison.verdict is Verdict.BOTH_FAIL
+    assert after.root.comparison.verdict is ContainerVerdict.BOTH_FAIL
     assert after.health["containers"].level is Level.DEGRADED
 
 
@@ -107,8 +107,8 @@ def test_a_machine_on_which_cuda_does_not_start_counts_as_a_probe_that_fails() -
     good, bad = heard(after), heard(after, **failed())
     assert good.root.comparison is not None
     assert bad.root.comparison is not None
-    assert good.root.comparison.verdict is Verdict.ONLY_IN_PROCESS_FAILS
-    assert bad.root.comparison.verdict is Verdict.BOTH_FAIL
+    assert good.root.comparison.verdict is ContainerVerdict.ONLY_IN_PROCESS_FAILS
+    assert bad.root.comparison.verdict is ContainerVerdict.BOTH_FAIL
     assert bad.health["containers"].reason == "toolkit_missing"
 
 
@@ -127,7 +127,7 @@ def test_a_container_that_measured_another_gpu_is_not_compared() -> None:
     other: ContainerFigure = structs.replace(RUN.figure, gpu_name="another")
     after = heard(snapshots.full(), run=structs.replace(RUN, figure=other, finished_mono_s=51.0))
     assert after.root.comparison is not None
-    assert after.root.comparison.verdict is Verdict.NOT_COMPARABLE
+    assert after.root.comparison.verdict is ContainerVerdict.NOT_COMPARABLE
     report = after.measure.probes[KEY].report
     assert report is not None
     assert report.device is None
