@@ -65,19 +65,19 @@ def parsed(output: str) -> ContainerFigure:
     if len(output) > LARGEST_OUTPUT:
         raise WireError(f"more than {LARGEST_OUTPUT} characters of output")
     lines = [line.strip() for line in output.splitlines()]
-    found: dict[str, re.Match[str]] = {}
+    matched: dict[str, re.Match[str]] = {}
     for what, pattern in _LINES.items():
         matches = [match for line in lines if (match := pattern.fullmatch(line))]
         if len(matches) != 1:
             many = "no line" if not matches else f"{len(matches)} lines"
             raise WireError(f"{many} with the {what} of the benchmark; {_excerpt(lines)}")
-        found[what] = matches[0]
-    bodies, iterations = int(found["time"][1]), int(found["time"][2])
-    elapsed_s = float(found["time"][3]) / 1e3
-    interactions = float(found["interactions"][1]) * 1e9
-    flops = float(found["flops"][1]) * 1e9
-    if int(found["flops"][2]) != FLOPS_PER_INTERACTION:
-        raise WireError(f"{found['flops'][2]} flops an interaction, not {FLOPS_PER_INTERACTION}")
+        matched[what] = matches[0]
+    bodies, iterations = int(matched["time"][1]), int(matched["time"][2])
+    elapsed_s = float(matched["time"][3]) / 1e3
+    interactions = float(matched["interactions"][1]) * 1e9
+    flops = float(matched["flops"][1]) * 1e9
+    if int(matched["flops"][2]) != FLOPS_PER_INTERACTION:
+        raise WireError(f"{matched['flops'][2]} flops an interaction, not {FLOPS_PER_INTERACTION}")
     if not (elapsed_s > 0 and interactions > 0 and flops > 0):
         raise WireError("a figure of nothing at all")
     counted = float(bodies) * bodies * iterations / elapsed_s
@@ -91,9 +91,9 @@ def parsed(output: str) -> ContainerFigure:
         interactions_per_second=interactions,
         bodies=bodies,
         iterations=iterations,
-        gpu_index=int(found["device"][1]),
-        gpu_name=found["name"][1],
-        compute_capability=found["device"][2],
+        gpu_index=int(matched["device"][1]),
+        gpu_name=matched["name"][1],
+        compute_capability=matched["device"][2],
     )
 
 
@@ -122,8 +122,8 @@ def run_report(run: ContainerRun, device: Device | None) -> RunReport:
 
 def taken(root: RootReport | None) -> bool:
     """Say whether a container measures, or is about to: two runs at once would both be wrong."""
-    said = None if root is None else root.containers
-    return said is not None and said.stage in (ProbeStage.ANNOUNCED, ProbeStage.RUNNING)
+    report = None if root is None else root.containers
+    return report is not None and report.stage in (ProbeStage.ANNOUNCED, ProbeStage.RUNNING)
 
 
 class ContainerVerdict(StrEnum):
@@ -229,9 +229,12 @@ def _of_run(run: ContainerRun, comparison: Comparison | None) -> Health:
     return Health(Level.OK, None, words or None)
 
 
-_FIXES: Final = {
-    ContainerVerdict.CONTAINER_SLOWER: "look whether the container gets the whole GPU, and what else uses "
-    "it; `gpud_container_flops_ratio` shows since when",
-    ContainerVerdict.ONLY_IN_PROCESS_FAILS: "`gpud doctor` says which libcuda is loaded, and whether "
-    "another one shadows WSL's",
+_FIXES: Final[dict[str, str]] = {
+    ContainerVerdict.CONTAINER_SLOWER: (
+        "look whether the container gets the whole GPU, and what else uses it; "
+        "`gpud_container_flops_ratio` shows since when"
+    ),
+    ContainerVerdict.ONLY_IN_PROCESS_FAILS: (
+        "`gpud doctor` says which libcuda is loaded, and whether another one shadows WSL's"
+    ),
 }

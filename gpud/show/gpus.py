@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpud.core.sample import Device
     from gpud.show.document import Status
 
-NOT_KNOWN: Final = "not known"
+UNKNOWN: Final = "not known"
 NAME: Final = 120
 SOURCES: Final = {
     **NAMES,
@@ -137,7 +137,7 @@ def section(shown: model.Input) -> model.Section:
 def _source(document: Status) -> model.Text:
     """Say where the values come from and, if they are old, since when they stand."""
     level = document.telemetry.level
-    words = SOURCES.get(level, NOT_KNOWN)  # an agent of an older release does not say
+    words = SOURCES.get(level, UNKNOWN)  # an agent of an older release does not say
     taken_s = document.telemetry.sources.get(level, SourceReport()).taken_s
     old = taken_s is not None and document.written_s - taken_s >= AGE_FROM_S
     return (
@@ -252,10 +252,10 @@ def versions(document: Status) -> str:
     machine = by_gpu(document)[None]
     driver, nvml = machine.text("driver_version"), machine.text("nvml_version")
     cuda = machine.text("cuda_version") or (document.cuda and document.cuda.cuda_version)
-    words = f"driver {driver or NOT_KNOWN}"
+    words = f"driver {driver or UNKNOWN}"
     if driver and nvml and nvml != driver and document.platform.get("wsl"):
         words += f" (WSL side {nvml})"
-    return f"{words}, CUDA {cuda or NOT_KNOWN}"
+    return f"{words}, CUDA {cuda or UNKNOWN}"
 
 
 def missing(document: Status) -> str:

@@ -173,11 +173,11 @@ class HistoryAnswer:
 class UnknownName(LookupError):  # noqa: N818  # reads as the fact it states
     """A parameter names what neither the program nor the history has."""
 
-    def __init__(self, parameter: str, name: str, known: tuple[str, ...]) -> None:
+    def __init__(self, parameter: str, name: str, choices: tuple[str, ...]) -> None:
         super().__init__(name)
         self.parameter = parameter
         self.name = name
-        self.known = known
+        self.choices = choices
 
 
 def gpu_names(snapshot: Snapshot) -> tuple[str, ...]:

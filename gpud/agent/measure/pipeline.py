@@ -179,10 +179,10 @@ class Pipeline:
                 for device in await self._devices(spec):
                     waiting += await self._run(Due(spec, device))
         on_gpu = [spec for spec in self._specs if spec.backend is Backend.CUDA]
-        asked = not on_gpu or any(
+        list_gpus = not on_gpu or any(
             spec in due for spec in on_gpu
         )  # without GPU probes, too: there may be GPUs
-        if asked and self._inventory is None and not self._container_measures:
+        if list_gpus and self._inventory is None and not self._container_measures:
             with contextlib.suppress(LaunchRefused):
                 await self._look()  # what a run has lost is named in the same round
         return waiting
@@ -306,8 +306,8 @@ class Pipeline:
 
     def _with_driver(self, report: RunReport) -> RunReport:
         """Add the driver and machine to a run; what the child itself has seen is closer."""
-        beside = run_conditions(self._board.read(), self._now().mono_s)
-        return replace(report, conditions={**beside, **report.conditions})
+        circumstances = run_conditions(self._board.read(), self._now().mono_s)
+        return replace(report, conditions={**circumstances, **report.conditions})
 
     async def _store_and_evaluate(self, run: Run) -> None:
         """Write a run, then evaluate it; detector states are never written in between."""
