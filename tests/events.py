@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from gpud.agent.regression.changes import MachineChange
     from gpud.agent.regression.detector import StreamStanding
     from gpud.agent.state.board import Board
-    from gpud.agent.state.recent import Point
-    from gpud.agent.state.snapshot import Expected, StoreSize
+    from gpud.agent.state.recent import RecentPoint
     from gpud.agent.telemetry.answers import Answer
     from gpud.core.alerts import Alert, SinkState
     from gpud.core.report import RootReport
     from gpud.core.sample import Flag, Inventory, ProbeSpec, RunReport, Skip, StreamKey, Unit
+    from gpud.show.document import Expected, StoreSize
     from gpud.show.refusals import Refused
 
 Event: TypeAlias = Callable[[Snapshot], Snapshot]
@@ -243,7 +243,7 @@ def evaluated(
     )
 
 
-def recent_read(points: Iterable[Point]) -> Event:
+def recent_read(points: Iterable[RecentPoint]) -> Event:
     def apply(snapshot: Snapshot) -> Snapshot:
         measure = snapshot.measure
         past = with_past(measure.recent, measure.specs, points)

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from gpud.agent.history.store import History
 from gpud.agent.measure.launch import Launcher
 from gpud.agent.regression.commands import EVERYTHING, Choice
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpud.agent.serve.local.socket import Answering
-    from gpud.agent.state.snapshot import Expected
+    from gpud.show.document import Expected
 
 NOW_S = 1_760_000_000.0
 
@@ -88,7 +90,7 @@ def agent(
     run_dir, state_dir = Path(settings.run_dir), Path(settings.state_dir)
     for folder in (run_dir, state_dir):
         folder.mkdir(parents=True, exist_ok=True)
-    document = json.loads(json.dumps(status.document(snapshot, now=Instant(NOW_S, 1.0))))
+    document = msgspec.to_builtins(status.document(snapshot, now=Instant(NOW_S, 1.0)))
     (run_dir / "agent.json").write_text(json.dumps({**document, **(published or {})}))
     ticks = start_ticks(Path("/proc/self/stat").read_text())
     (run_dir / "root.pid").write_text(f"{os.getpid()} {ticks}")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gpud.agent.measure.breaker import Standing, State
 from gpud.agent.regression.changes import MachineChange
-from gpud.agent.state.snapshot import Snapshot, StoreSize
+from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry import fields as catalogue
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.alerts import (
@@ -55,6 +55,7 @@ from gpud.core.sample import (
     Unit,
 )
 from gpud.core.stats import LATENCY_BOUNDS_S
+from gpud.show.document import StoreSize
 from gpud.show.refusals import Refused
 from tests import standings
 from tests.events import (

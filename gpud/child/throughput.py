@@ -52,7 +52,7 @@ GROWTH = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class TimedBatches:
     """Timed batches of one call. ``rates`` in work per second, 5 to 7 of them."""
 
     rates: tuple[float, ...]
@@ -124,7 +124,7 @@ def measured(  # noqa: PLR0913  # the last two have one use each
     *,
     share: float = 1.0,
     timed: Timed | None = None,
-) -> Series:
+) -> TimedBatches:
     """Repeat ``call`` in batches between events, after warming up with it.
 
     Units: ``work`` is what one call does, in the unit of the figure times seconds. ``share`` is the
@@ -159,7 +159,7 @@ def measured(  # noqa: PLR0913  # the last two have one use each
         taken.append(batch(repeats))
         used_s += taken[-1]
         budget.check()
-    return Series(
+    return TimedBatches(
         rates=tuple(repeats * work / seconds for seconds in taken),
         settled=calm,
         repeats=repeats,

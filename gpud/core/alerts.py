@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from gpud.core.sample import StreamKey, Unit
+import msgspec
+
+from gpud.core.sample import StreamKey
 
 RUNBOOKS: Final = "/runbooks"
 """Below gpud's own address: docs/runbooks has a page by the name of each alert."""
@@ -34,8 +36,7 @@ class Severity(StrEnum):
     INFO = "info"  # nobody is woken
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True):
     """What one stream showed. Values in ``unit``.
 
     ``slowdown`` is 1.12 for 12 % slower, whatever the unit; ``low`` to ``high`` holds it nine times
@@ -43,7 +44,7 @@ class Evidence:
     """
 
     stream: StreamKey
-    unit: Unit
+    unit: str  # a ``Unit``
     kind: str  # a ``detector.ChangeKind``
     before: float
     after: float
@@ -56,8 +57,7 @@ class Evidence:
     seq: int  # the stream's sample that decided
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(msgspec.Struct, frozen=True):
     """Something that became another when the figures did: "driver", "572.16", "576.02"."""
 
     kind: str
@@ -106,8 +106,7 @@ class Alert:
         return f"{RUNBOOKS}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class SinkState:
+class SinkState(msgspec.Struct, frozen=True):
     """How one way of telling people is. Counters count since the agent started."""
 
     sent: int = 0

@@ -53,7 +53,7 @@ _SPAN = re.compile(r"(\d\d):(\d\d)-(\d\d):(\d\d)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ClockSpan:
     """From ``begin_min`` up to and without ``end_min``, in minutes of the local day.
 
     One that ends before it begins goes over midnight.
@@ -69,7 +69,7 @@ class Span:
         return minute >= self.begin_min or minute < self.end_min
 
 
-def quiet_span(text: str) -> Span:
+def quiet_span(text: str) -> ClockSpan:
     """Read ``HH:MM-HH:MM``; 24:00 is the end of a day.
 
     Errors: ``ValueError`` with what it should have been.
@@ -83,7 +83,7 @@ def quiet_span(text: str) -> Span:
         raise ValueError(f"{text} names a time that no clock shows")
     if begin_min == end_min:
         raise ValueError(f"{text} begins where it ends; the whole day is 00:00-24:00")
-    return Span(begin_min, end_min)
+    return ClockSpan(begin_min, end_min)
 
 
 def quiet(hours: tuple[str, ...], minute: int) -> bool:

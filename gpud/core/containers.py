@@ -65,19 +65,19 @@ def parsed(output: str) -> ContainerFigure:
     if len(output) > LARGEST_OUTPUT:
         raise WireError(f"more than {LARGEST_OUTPUT} characters of output")
     lines = [line.strip() for line in output.splitlines()]
-    found: dict[str, re.Match[str]] = {}
+    matched: dict[str, re.Match[str]] = {}
     for what, pattern in _LINES.items():
         matches = [match for line in lines if (match := pattern.fullmatch(line))]
         if len(matches) != 1:
             many = "no line" if not matches else f"{len(matches)} lines"
             raise WireError(f"{many} with the {what} of the benchmark; {_excerpt(lines)}")
-        found[what] = matches[0]
-    bodies, iterations = int(found["time"][1]), int(found["time"][2])
-    elapsed_s = float(found["time"][3]) / 1e3
-    interactions = float(found["interactions"][1]) * 1e9
-    flops = float(found["flops"][1]) * 1e9
-    if int(found["flops"][2]) != FLOPS_PER_INTERACTION:
-        raise WireError(f"{found['flops'][2]} flops an interaction, not {FLOPS_PER_INTERACTION}")
+        matched[what] = matches[0]
+    bodies, iterations = int(matched["time"][1]), int(matched["time"][2])
+    elapsed_s = float(matched["time"][3]) / 1e3
+    interactions = float(matched["interactions"][1]) * 1e9
+    flops = float(matched["flops"][1]) * 1e9
+    if int(matched["flops"][2]) != FLOPS_PER_INTERACTION:
+        raise WireError(f"{matched['flops'][2]} flops an interaction, not {FLOPS_PER_INTERACTION}")
     if not (elapsed_s > 0 and interactions > 0 and flops > 0):
         raise WireError("a figure of nothing at all")
     counted = float(bodies) * bodies * iterations / elapsed_s
@@ -91,9 +91,9 @@ def parsed(output: str) -> ContainerFigure:
         interactions_per_second=interactions,
         bodies=bodies,
         iterations=iterations,
-        gpu_index=int(found["device"][1]),
-        gpu_name=found["name"][1],
-        compute_capability=found["device"][2],
+        gpu_index=int(matched["device"][1]),
+        gpu_name=matched["name"][1],
+        compute_capability=matched["device"][2],
     )
 
 
@@ -122,11 +122,11 @@ def run_report(run: ContainerRun, device: Device | None) -> RunReport:
 
 def taken(root: RootReport | None) -> bool:
     """Say whether a container measures, or is about to: two runs at once would both be wrong."""
-    said = None if root is None else root.containers
-    return said is not None and said.stage in (ProbeStage.ANNOUNCED, ProbeStage.RUNNING)
+    report = None if root is None else root.containers
+    return report is not None and report.stage in (ProbeStage.ANNOUNCED, ProbeStage.RUNNING)
 
 
-class Verdict(StrEnum):
+class ContainerVerdict(StrEnum):
     """What the container's figure and the in-process one say together."""
 
     AGREES = "agrees"
@@ -150,7 +150,7 @@ class InProcess:
 class Comparison:
     """One container run beside one in-process run. ``ratio`` is container over in-process."""
 
-    verdict: Verdict
+    verdict: ContainerVerdict
     detail: str
     ratio: float | None = None
     gpu: int | None = None
@@ -172,26 +172,26 @@ def compared(
     gpu = None if run.figure is None else run.figure.gpu_index
     if inside is None or abs(inside.finished_mono_s - at) > PAIR_WITHIN_S:
         words = "there is no in-process n-body run within an hour of it"
-        return Comparison(Verdict.NOT_COMPARABLE, words, gpu=gpu, run_mono_s=at)
+        return Comparison(ContainerVerdict.NOT_COMPARABLE, words, gpu=gpu, run_mono_s=at)
     if run.figure is None:
         if inside.flops_per_second is None:
             words = "neither the container nor gpud itself can compute: look at the driver"
-            return Comparison(Verdict.BOTH_FAIL, words, run_mono_s=at)
+            return Comparison(ContainerVerdict.BOTH_FAIL, words, run_mono_s=at)
         words = "gpud computes on this GPU and the container does not: look at the toolkit"
-        return Comparison(Verdict.ONLY_CONTAINER_FAILS, words, run_mono_s=at)
+        return Comparison(ContainerVerdict.ONLY_CONTAINER_FAILS, words, run_mono_s=at)
     if inside.flops_per_second is None:
         words = "the container computes and gpud does not: look which libcuda gpud loads"
-        return Comparison(Verdict.ONLY_IN_PROCESS_FAILS, words, gpu=gpu, run_mono_s=at)
+        return Comparison(ContainerVerdict.ONLY_IN_PROCESS_FAILS, words, gpu=gpu, run_mono_s=at)
     if not same_gpu or inside.flops_per_second <= 0:
         words = f"the container measured {run.figure.gpu_name}, which is not the GPU gpud measured"
-        return Comparison(Verdict.NOT_COMPARABLE, words, gpu=gpu, run_mono_s=at)
+        return Comparison(ContainerVerdict.NOT_COMPARABLE, words, gpu=gpu, run_mono_s=at)
     ratio = run.figure.flops_per_second / inside.flops_per_second
     fastest = max((run.figure.flops_per_second, *recent)) / inside.flops_per_second
     slow = len(recent) >= SLOW_RUNS and fastest < SLOWER_BELOW
     words = f"the container reaches {ratio:.0%} of the in-process n-body"
     if slow:
         words += f", in {SLOW_RUNS} runs never more than {fastest:.0%}"
-    verdict = Verdict.CONTAINER_SLOWER if slow else Verdict.AGREES
+    verdict = ContainerVerdict.CONTAINER_SLOWER if slow else ContainerVerdict.AGREES
     return Comparison(verdict, words, ratio=ratio, gpu=gpu, run_mono_s=at)
 
 
@@ -207,31 +207,34 @@ def judgement(
         return _of_run(run, comparison)
     if toolkit is None or not has_gpu:
         return None
-    if toolkit.state is ToolkitState.BROKEN:
+    if toolkit.state == ToolkitState.BROKEN:
         return Health(Level.DEGRADED, f"toolkit_{toolkit.reason}", toolkit.detail, toolkit.fix)
-    reason = "not_set_up" if toolkit.state is ToolkitState.NONE else None
+    reason = "not_set_up" if toolkit.state == ToolkitState.NONE else None
     return Health(Level.OK, reason, toolkit.detail, toolkit.fix)
 
 
 def _of_run(run: ContainerRun, comparison: Comparison | None) -> Health:
     words = "" if comparison is None else comparison.detail
     if run.failure is not None:
-        both = comparison is not None and comparison.verdict is Verdict.BOTH_FAIL
+        both = comparison is not None and comparison.verdict is ContainerVerdict.BOTH_FAIL
         detail = f"{run.failure.detail}; {words}" if words else run.failure.detail
         # The driver's own fault is told where it belongs; here it is only seen a second time.
         level = Level.DEGRADED if both else Level.FAILED
         return Health(level, run.failure.reason, detail, run.failure.advice)
     if comparison is not None and comparison.verdict in (
-        Verdict.CONTAINER_SLOWER,
-        Verdict.ONLY_IN_PROCESS_FAILS,
+        ContainerVerdict.CONTAINER_SLOWER,
+        ContainerVerdict.ONLY_IN_PROCESS_FAILS,
     ):
         return Health(Level.DEGRADED, comparison.verdict, words, _FIXES[comparison.verdict])
     return Health(Level.OK, None, words or None)
 
 
-_FIXES: Final = {
-    Verdict.CONTAINER_SLOWER: "look whether the container gets the whole GPU, and what else uses "
-    "it; `gpud_container_flops_ratio` shows since when",
-    Verdict.ONLY_IN_PROCESS_FAILS: "`gpud doctor` says which libcuda is loaded, and whether "
-    "another one shadows WSL's",
+_FIXES: Final[dict[str, str]] = {
+    ContainerVerdict.CONTAINER_SLOWER: (
+        "look whether the container gets the whole GPU, and what else uses it; "
+        "`gpud_container_flops_ratio` shows since when"
+    ),
+    ContainerVerdict.ONLY_IN_PROCESS_FAILS: (
+        "`gpud doctor` says which libcuda is loaded, and whether another one shadows WSL's"
+    ),
 }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+import msgspec
 
 
 class Level(IntEnum):
@@ -14,12 +15,21 @@ class Level(IntEnum):
     FAILED = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(msgspec.Struct, frozen=True):
     """How one component is; ``reason`` is a slug of a bounded set, the words are in ``detail``."""
 
-    level: Level
+    level: Level = Level.OK
     reason: str | None = None
     detail: str | None = None
     fix: str | None = None
     since_s: float = 0.0  # Unix time of the last change of level or reason
+
+    @property
+    def why(self) -> str:
+        """The reason in words; empty if there is none."""
+        return words_of(self.reason, self.detail)
+
+
+def words_of(reason: str | None, detail: str | None) -> str:
+    """Return why something is not well in words: the detail, or else the slug as words."""
+    return detail or (reason or "").replace("_", " ")

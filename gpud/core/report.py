@@ -6,8 +6,9 @@ snapshot and treats a report older than ``STALE_AFTER_S`` as silence.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
 
 from gpud.core.sample import SCHEMA_VERSION, Failure
 
@@ -27,8 +28,7 @@ class Owner(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessRef:
+class ProcessRef(msgspec.Struct, frozen=True):
     """A process that cannot be mistaken for a later one: pids are recycled, start times are not.
 
     Units: ``start_ticks`` is field 22 of ``/proc/PID/stat``, in clock ticks since boot.
@@ -38,14 +38,13 @@ class ProcessRef:
     start_ticks: int
 
 
-@dataclass(frozen=True, slots=True)
-class DockerdReport:
+class DockerdReport(msgspec.Struct, frozen=True):
     """dockerd as root sees it. ``up`` is None while nobody looks (policy ``off``)."""
 
     state: str  # core.dockerd.State
     policy: str
     up: bool | None
-    owner: Owner = Owner.NONE
+    owner: str = Owner.NONE  # an ``Owner``
     process: ProcessRef | None = None
     reason: str | None = None  # a slug when not well
     detail: str | None = None  # the evidence: dockerd's own words
@@ -53,14 +52,13 @@ class DockerdReport:
     version: str | None = None
     ping_s: float | None = None
     last_start_s: float | None = None  # fork to first good ping
-    restarts: dict[str, int] = field(default_factory=dict)  # by reason, since this supervisor began
+    restarts: dict[str, int] = {}  # by reason, since this supervisor began
     live_restore: bool | None = None
     containers_running: int | None = None  # as dockerd counted them a moment ago
     suspect_sockets: int = 0  # listeners by its socket's name, out of sight, that are not root's
 
 
-@dataclass(frozen=True, slots=True)
-class AgentReport:
+class AgentReport(msgspec.Struct, frozen=True):
     """The agent process as its parent sees it."""
 
     state: str  # "running", "backoff", "stopped"
@@ -82,18 +80,16 @@ class ToolkitState(StrEnum):
     UNKNOWN = "unknown"  # somebody else's files decide: Docker Desktop's
 
 
-@dataclass(frozen=True, slots=True)
-class ToolkitReport:
+class ToolkitReport(msgspec.Struct, frozen=True):
     """The NVIDIA Container Toolkit as dockerd and the files tell of it."""
 
-    state: ToolkitState
+    state: str  # a ``ToolkitState``
     reason: str | None = None  # a slug when it is neither way
     detail: str | None = None
     fix: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerFigure:
+class ContainerFigure(msgspec.Struct, frozen=True):
     """What NVIDIA's n-body sample printed, parsed strictly and checked against itself."""
 
     flops_per_second: float
@@ -105,8 +101,7 @@ class ContainerFigure:
     compute_capability: str
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerRun:
+class ContainerRun(msgspec.Struct, frozen=True):
     """One run of the sample in a container: either a figure or a failure.
 
     Units: ``finished_s`` is Unix time, ``finished_mono_s`` CLOCK_MONOTONIC of this boot.
@@ -128,11 +123,10 @@ class ProbeStage(StrEnum):
     RUNNING = "running"
 
 
-@dataclass(frozen=True, slots=True)
-class ContainersReport:
+class ContainersReport(msgspec.Struct, frozen=True):
     """GPU containers as root knows them. Counts are those since this supervisor began."""
 
-    stage: ProbeStage
+    stage: str  # a ``ProbeStage``
     image: str
     image_present: bool | None = None  # None until dockerd was asked
     toolkit: ToolkitReport | None = None
@@ -141,12 +135,11 @@ class ContainersReport:
     last_success_s: float | None = None
     gpu_index: int | None = None  # of the last success
     runs: int = 0
-    failures: dict[str, int] = field(default_factory=dict)  # by sample.Reason
-    skips: dict[str, int] = field(default_factory=dict)  # by sample.Skip
+    failures: dict[str, int] = {}  # by sample.Reason
+    skips: dict[str, int] = {}  # by sample.Skip
 
 
-@dataclass(frozen=True, slots=True)
-class KernelTrouble:
+class KernelTrouble(msgspec.Struct, frozen=True):
     """The last line of the kernel's log that tells of real trouble with the GPU's bus.
 
     Units: ``at_s`` is Unix time.
@@ -157,8 +150,7 @@ class KernelTrouble:
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class KernelLogReport:
+class KernelLogReport(msgspec.Struct, frozen=True):
     """What dxgkrnl wrote to the kernel's log since this boot; counts of lines, not of faults.
 
     ``unreadable`` and ``counts`` exclude each other: what was not read was not counted.
@@ -166,15 +158,14 @@ class KernelLogReport:
 
     unreadable: str | None = None  # why nothing can be said: absent, refused, failed, unread
     detail: str | None = None
-    counts: dict[str, int] = field(default_factory=dict)  # by core.dxg.Kind
+    counts: dict[str, int] = {}  # by core.dxg.Kind
     overruns: int = 0  # lines were overwritten before they were read: counts are too low
     last: KernelTrouble | None = None
-    recent: dict[str, int] = field(default_factory=dict)  # troubles of the last while, by reason
+    recent: dict[str, int] = {}  # troubles of the last while, by reason
     unusual: bool = False  # more failed calls of other kinds than this machine's usual
 
 
-@dataclass(frozen=True, slots=True)
-class RootReport:
+class RootReport(msgspec.Struct, frozen=True):
     """The whole of ``root.json``.
 
     Units: ``written_s`` and ``started_s`` are Unix times; ``beat_s`` is CLOCK_BOOTTIME-free

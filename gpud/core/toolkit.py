@@ -89,9 +89,9 @@ def _trouble(facts: ToolkitFacts) -> tuple[str, str, str] | None:
             INSTALL,
         )
     if facts.runtimes is not None and "nvidia" in facts.configured:
-        known = "nvidia" in facts.runtimes
+        loaded = "nvidia" in facts.runtimes
         detail = "daemon.json names the runtime nvidia, and the running dockerd does not know it"
-        if not known:
+        if not loaded:
             return "not_reloaded", detail, RESTART
         return (
             "hook_missing",
@@ -113,9 +113,9 @@ def _trouble(facts: ToolkitFacts) -> tuple[str, str, str] | None:
     return None
 
 
-def _at_least(version: str | None, wanted: tuple[int, int]) -> bool:
-    found = re.match(r"(\d+)\.(\d+)", version or "")
-    return found is not None and (int(found[1]), int(found[2])) >= wanted
+def _at_least(version: str | None, least: tuple[int, int]) -> bool:
+    match = re.match(r"(\d+)\.(\d+)", version or "")
+    return match is not None and (int(match[1]), int(match[2])) >= least
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,14 +225,14 @@ def explained(text: str, otherwise: Reason) -> Failure:
     """
     own = " ".join(text.split())
     for rule in RULES:
-        if found := re.search(rule.pattern, own, re.IGNORECASE):
-            return Failure(rule.reason, f"{rule.meaning}; {_around(own, found)}", advice=rule.fix)
+        if match := re.search(rule.pattern, own, re.IGNORECASE):
+            return Failure(rule.reason, f"{rule.meaning}; {_around(own, match)}", advice=rule.fix)
     return Failure(otherwise, _around(own, None) or "no word about why")
 
 
-def _around(text: str, found: re.Match[str] | None) -> str:
+def _around(text: str, match: re.Match[str] | None) -> str:
     """Keep the part of a long chain of wrapped errors that holds the one that counts."""
     if len(text) <= LONGEST_DETAIL:
         return text
-    start = 0 if found is None else max(0, found.start() - LONGEST_DETAIL // 3)
+    start = 0 if match is None else max(0, match.start() - LONGEST_DETAIL // 3)
     return text[start : start + LONGEST_DETAIL]

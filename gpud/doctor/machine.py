@@ -24,12 +24,12 @@ from gpud.core import advice, wire, wsl
 from gpud.core.advice import CONTAINER_MARKS, Platform, Situation
 from gpud.core.clock import Instant
 from gpud.core.errors import ConfigError, WireError
-from gpud.core.health import Level
+from gpud.core.health import Health, Level
 from gpud.core.proc import start_ticks
 from gpud.core.report import STALE_AFTER_S, RootReport
 from gpud.core.settings import Settings
 from gpud.core.wsl import Sections
-from gpud.show.document import Health, Status
+from gpud.show.document import Status
 
 FILE_LIMIT = 1024 * 1024
 REPORT_LIMIT = 4 * 1024 * 1024

@@ -112,7 +112,7 @@ def people_gid() -> int | None:
 
 
 @dataclass(slots=True)
-class Agent:
+class AgentManager:
     """One agent at a time. Units: monotonic seconds."""
 
     settings: Settings

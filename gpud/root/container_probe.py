@@ -3,7 +3,7 @@
 The only place that imports the docker SDK, which weighs as much as a third of the supervisor and
 blocks (ADR 8). It looks at the toolkit, removes containers that an earlier process left behind,
 fetches the image or runs the sample, and prints one ``TaskResult`` on stdout. Its input is the
-``Job`` that the supervisor writes, and dockerd.
+``ContainerJob`` that the supervisor writes, and dockerd.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gpud.core.report import ContainerFigure, ContainerRun, ToolkitReport, Toolk
 from gpud.core.sample import Failure, Reason
 from gpud.core.toolkit import CDI_KIND, PROGRAMS, ToolkitFacts, explained, judged
 from gpud.root import daemonconfig, process
-from gpud.root.containers import Job, Task, TaskResult
+from gpud.root.containers import ContainerJob, Task, TaskResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -65,7 +65,7 @@ Client: TypeAlias = Any  # docker.APIClient; the SDK has no types
 
 def main(argv: Sequence[str]) -> int:
     """Do one job and print its result; the exit code is 0 whenever there is a result."""
-    job = msgspec.json.decode(argv[0], type=Job)
+    job = msgspec.json.decode(argv[0], type=ContainerJob)
     resource.setrlimit(resource.RLIMIT_AS, (LARGEST_MEMORY, LARGEST_MEMORY))
     process.prctl(process.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != job.parent:
@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def perform(job: Job) -> TaskResult:
+def perform(job: ContainerJob) -> TaskResult:
     """Do the task. Errors: none that are Docker's or the sample's; they are in the result."""
     try:
         with contextlib.closing(
@@ -93,7 +93,7 @@ def perform(job: Job) -> TaskResult:
         return TaskResult(failure=_lost(error))
 
 
-def toolkit_facts(info: Mapping[str, Any], job: Job) -> ToolkitFacts:
+def toolkit_facts(info: Mapping[str, Any], job: ContainerJob) -> ToolkitFacts:
     """Return what dockerd's ``/info`` and the files say of the toolkit; nothing is run.
 
     Errors: none; what cannot be read is not there.
@@ -127,7 +127,7 @@ def cdi_specs(directories: Iterable[str]) -> Iterator[str]:
                     yield str(file)
 
 
-def clear(client: Client, job: Job) -> None:
+def clear(client: Client, job: ContainerJob) -> None:
     """Stop and remove containers of an earlier process of this gpud, by their label."""
     ours = {"label": f"{LABEL}={job.owner}"}
     for left in client.containers(all=True, filters=ours):
@@ -159,7 +159,7 @@ def _pull(client: Client, image: str) -> Failure | None:
     return None
 
 
-def _run(client: Client, job: Job, report: ToolkitReport) -> ContainerRun:
+def _run(client: Client, job: ContainerJob, report: ToolkitReport) -> ContainerRun:
     started_s, figure, failure = time.monotonic(), None, None
     try:
         figure = measured(client, job, cdi=report.state is ToolkitState.CDI)
@@ -175,7 +175,7 @@ def _run(client: Client, job: Job, report: ToolkitReport) -> ContainerRun:
     return ContainerRun(time.time(), now_s, now_s - started_s, figure, failure)
 
 
-def measured(client: Client, job: Job, *, cdi: bool) -> ContainerFigure:
+def measured(client: Client, job: ContainerJob, *, cdi: bool) -> ContainerFigure:
     """Run the sample with all GPUs and read its figure.
 
     Errors: ``ProbeError`` for what the container did, the SDK's own for what dockerd did.

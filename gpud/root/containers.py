@@ -12,12 +12,13 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 import structlog
+from msgspec import structs
 
 from gpud.core import wire
 from gpud.core.containers import SLOW_RUNS
@@ -86,7 +87,7 @@ DEADLINES_S: Final = {Task.LOOK: 120.0, Task.PULL: 3600.0}
 """A look also removes what was left behind, which may take dockerd half a minute."""
 
 
-class Job(msgspec.Struct, frozen=True):
+class ContainerJob(msgspec.Struct, frozen=True):
     """Argument of the container probe's process, as JSON."""
 
     task: Task
@@ -161,7 +162,7 @@ class Plan:
         present = result.image_present
         if present is None:
             present = self.report.image_present
-        self.report = replace(self.report, toolkit=toolkit, image_present=present)
+        self.report = structs.replace(self.report, toolkit=toolkit, image_present=present)
         self._enter(ProbeStage.WAITING)
         if self._failed and before and toolkit and before.state is not toolkit.state:
             self._next_run_s = min(self._next_run_s, now_s)  # the toolkit was mended
@@ -176,7 +177,7 @@ class Plan:
             self._next_run_s = min(self._next_run_s, now_s)
         self._dockerd = dockerd
         self._next_look_s = now_s + SETTLE_S
-        self.report = replace(self.report, image_present=None, toolkit=None)
+        self.report = structs.replace(self.report, image_present=None, toolkit=None)
 
     def _next(self, now_s: float, *, run_due: bool) -> Task | None:
         """Return a look or a fetch that is due; announce a run, or count why it cannot be."""
@@ -196,12 +197,12 @@ class Plan:
 
     def _count(self, run: ContainerRun, now_s: float) -> None:
         before, figure = self.report, run.figure
-        after = replace(before, run=run, runs=before.runs + 1)
+        after = structs.replace(before, run=run, runs=before.runs + 1)
         pause_s = self._settings.interval_s
         if figure is not None:
             self._failed = 0
             figures = (*before.recent_flops_per_second, figure.flops_per_second)
-            self.report = replace(
+            self.report = structs.replace(
                 after,
                 recent_flops_per_second=figures[-SLOW_RUNS:],
                 last_success_s=run.finished_s,
@@ -213,17 +214,19 @@ class Plan:
             failures = before.failures
             if run.failure:
                 failures = _counted(failures, run.failure.reason)
-            self.report = replace(after, recent_flops_per_second=(), failures=failures)
+            self.report = structs.replace(after, recent_flops_per_second=(), failures=failures)
         self._next_run_s = now_s + pause_s
 
     def _skip(self, reason: Skip, now_s: float) -> None:
         """Count it once an interval; the run stays due, and is made as soon as it can be."""
         if now_s >= self._next_skip_s:
-            self.report = replace(self.report, skips=_counted(self.report.skips, reason))
+            self.report = structs.replace(self.report, skips=_counted(self.report.skips, reason))
             self._next_skip_s = now_s + self._settings.interval_s
 
     def _enter(self, stage: ProbeStage) -> None:
-        self.report = replace(self.report, stage=stage if self._settings.probe else ProbeStage.OFF)
+        self.report = structs.replace(
+            self.report, stage=stage if self._settings.probe else ProbeStage.OFF
+        )
 
 
 def _counted(counts: dict[str, int], key: str) -> dict[str, int]:
@@ -276,7 +279,7 @@ class Containers:
             self._child = None
 
     def _start(self, task: Task, dockerd: DockerdObservation, config: DaemonConfig) -> None:
-        job = Job(
+        job = ContainerJob(
             task,
             config.socket,
             image=self._settings.containers.image,

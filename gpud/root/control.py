@@ -83,7 +83,7 @@ def run(
         files.configure_log(
             Path(settings.log_dir, "root.log"), level=settings.log.level, foreground=foreground
         )
-        agent = agents.Agent(
+        agent = agents.AgentManager(
             settings,
             agent_command or agents.default_command(settings, config_path),
             user,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
+from msgspec import structs
 
 from gpud.core.clock import Backoff
 from gpud.root import agent as agents
@@ -49,7 +50,7 @@ OUTCOME_S = 0.5
 class Supervisor:
     """The loop and what it holds. ``chance`` gives the jitter of back-offs."""
 
-    def __init__(self, settings: Settings, agent: agents.Agent) -> None:
+    def __init__(self, settings: Settings, agent: agents.AgentManager) -> None:
         self.policy: str = settings.dockerd.policy
         if os.geteuid() != 0 and self.policy != "off":
             self.policy = "observe"
@@ -316,7 +317,7 @@ class Supervisor:
         containers = self.containers.report() if self.policy != "off" else None
         kernel = self.kernel_log.report()
         # What changes with every look (a ping's time) may wait for the next beat.
-        news = (replace(dockerd_report, ping_s=None), agent, containers, kernel)
+        news = (structs.replace(dockerd_report, ping_s=None), agent, containers, kernel)
         if news == self._reported and now_s < self._next_beat_s:
             return
         report.write(

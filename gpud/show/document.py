@@ -1,147 +1,140 @@
-"""Status document as it is read back to be shown: of /api/v1/status, agent.json, `status --json`.
+"""Status document: what the agent publishes and what page, terminal and doctor read.
 
-Every field has a default, because an agent of another release may have written the document: what
-it lacks is not known. Units: names carry them; ``*_s`` that are moments are Unix seconds. ``gpu``
-is a GPU's number, None for the CPU. Texts may quote foreign strings and are escaped where shown.
+It is the answer of /api/v1/status, agent.json and ``gpud status --json``. Nearly every field has a
+default, because an agent of another release may have written what is read: what it lacks is not
+known. For the same reason a name out of a bounded set is any string here.
+Units: names carry them; ``*_s`` that are moments are Unix seconds. ``gpu`` is a GPU's number, None
+for the CPU and for what is of the machine; ``uuid`` is a GPU's, None for the CPU. Texts may quote
+foreign strings and are escaped where shown.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from gpud.core.alerts import Cause, SinkState
+from gpud.core.alerts import Cause, Evidence, SinkState
 from gpud.core.errors import GpudError
-from gpud.core.sample import Peak, Point, StreamKey
+from gpud.core.health import Health, words_of
+from gpud.core.report import ProcessRef, RootReport
+from gpud.core.sample import (
+    SCHEMA_VERSION,
+    Absent,
+    Backend,
+    Condition,
+    Device,
+    Flag,
+    Peak,
+    Point,
+    Reason,
+    Skip,
+    Unit,
+)
 from gpud.core.stats import human
 from gpud.core.text import escaped
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+UnitName: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(Unit)})]
+BackendName: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(Backend)})]
+FlagName: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(Flag)})]
+ReasonName: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(Reason)})]
+AbsentName: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(Absent)})]
+SkipName: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(Skip)})]
 
 
-class Trouble(msgspec.Struct, frozen=True):
-    """The state of something: why it is not well, in words or as a slug, and what to do."""
+class ComparisonReport(msgspec.Struct, frozen=True):
+    """One container run beside one in-process run. ``ratio`` is container over in-process."""
 
-    reason: str | None = None
+    verdict: str = ""
+    detail: str = ""
+    ratio: float | None = None
+    gpu: int | None = None
+    run_mono_s: float = 0.0
+
+
+class ListedGpu(msgspec.Struct, frozen=True):
+    """A GPU that was listed at least once. ``cuda`` is False while only NVML has listed it."""
+
+    number: int
+    name: str = ""
+    pci_bus_id: str = ""
+    cuda: bool = True
+
+
+class BreakerReport(msgspec.Struct, frozen=True):
+    """State of the breaker: what hung, and when GPU work is tried again."""
+
+    state: str = ""
+    since_s: float | None = None
+    hangs: int = 0
+    retry_s: float | None = None
+    process: ProcessRef | None = None
+    what: str | None = None
     detail: str | None = None
     fix: str | None = None
 
-    @property
-    def why(self) -> str:
-        """The reason in words; empty if there is none."""
-        return self.detail or (self.reason or "").replace("_", " ")
 
+class ChangeReport(msgspec.Struct, frozen=True):
+    """One fact that became another. ``level`` is that of its source of telemetry."""
 
-class Health(Trouble, frozen=True):
-    """State of a component. ``level``: 0 ok, 1 degraded, 2 failed."""
-
-    level: int = 0
-    since_s: float | None = None
-
-
-class Dockerd(Trouble, frozen=True):
-    """State of dockerd; ``up`` is None while root does not look at it."""
-
-    state: str = ""
-    owner: str = ""
-    policy: str = ""
-    up: bool | None = None
-    version: str | None = None
-    ping_s: float | None = None
-    last_start_s: float | None = None
-    restarts: dict[str, int] = {}
-    suspect_sockets: int | None = None
-    containers_running: int | None = None
-
-
-class Toolkit(msgspec.Struct, frozen=True):
-    state: str = ""
-    detail: str | None = None
-
-
-class ContainerRun(msgspec.Struct, frozen=True):
-    finished_s: float = 0.0
-
-
-class Containers(msgspec.Struct, frozen=True):
-    toolkit: Toolkit | None = None
-    image: str | None = None
-    image_present: bool | None = None
-    run: ContainerRun | None = None
-
-
-class Root(msgspec.Struct, frozen=True):
-    written_s: float | None = None
-    privileged: bool = True
-    dockerd: Dockerd = Dockerd()
-    containers: Containers | None = None
-
-
-class Comparison(msgspec.Struct, frozen=True):
-    detail: str = ""
-
-
-class Gpu(msgspec.Struct, frozen=True):
-    number: int
-    name: str = ""
-
-
-class Breaker(msgspec.Struct, frozen=True):
-    retry_s: float | None = None
-
-
-class Change(msgspec.Struct, frozen=True):
     kind: str = ""
     old: str | None = None
     new: str | None = None
     at_s: float = 0.0
+    boot_id: str = ""
+    level: int = 0
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """A GPU that CUDA offered before; ``gone_s`` is None while it does."""
+    """A GPU that was here. ``gone_s``: the Unix time at which CUDA first did not list it."""
 
     name: str = ""
     gone_s: float | None = None
 
 
-class Device(msgspec.Struct, frozen=True):
-    uuid: str = ""
-    name: str = ""
-    pci_bus_id: str = ""
-    compute_capability: str = ""
-    sm_count: int = 0
-    l2_bytes: int = 0
-    mig: str | None = None
-    mps: bool | None = None
+class FailureReport(msgspec.Struct, frozen=True):
+    """A failure, in terms a person can act on. ``code`` is the CUresult of ``function``."""
 
-
-class Cuda(msgspec.Struct, frozen=True):
-    devices: tuple[Device, ...] = ()
-    cuda_version: str | None = None
-    library: str | None = None
-    failure: Failure | None = None
-
-
-class Failure(msgspec.Struct, frozen=True):
-    reason: str = ""
+    reason: ReasonName = ""
     detail: str = ""
+    function: str | None = None
+    code: int | None = None
     advice: str | None = None
 
 
-class Missing(msgspec.Struct, frozen=True):
+class RunFailure(FailureReport, frozen=True):
+    """A failed run. ``severity``: warning, error or critical, as alerts have it."""
+
+    severity: str = ""
+
+
+class CudaReport(msgspec.Struct, frozen=True):
+    """GPUs that CUDA offers right now, or why none; ``refused`` are counted and not described."""
+
+    devices: tuple[Device, ...] = ()
+    cuda_version: str | None = None
+    library: str | None = None
+    failure: FailureReport | None = None
+    driver_folder: str | None = None
+    refused: tuple[FailureReport, ...] = ()
+    schema_version: int = SCHEMA_VERSION
+
+
+class MissingMode(msgspec.Struct, frozen=True):
+    """A mode that this machine cannot offer; the rest of the run is still good."""
+
     mode: str = ""
-    reason: str = ""
+    reason: ReasonName = ""
     detail: str = ""
 
 
-class Sample(msgspec.Struct, frozen=True):
-    """One mode of a run. Units: figures are in ``unit``."""
+class Figures(msgspec.Struct, frozen=True):
+    """One mode of a run. Units: figures are in ``unit``; the null figures are the empty call's."""
 
     mode: str
-    unit: str = ""
+    unit: UnitName = ""
     n: int = 0
     median: float = 0.0
     p10: float = 0.0
@@ -149,7 +142,10 @@ class Sample(msgspec.Struct, frozen=True):
     p99: float = 0.0
     minimum: float = 0.0
     maximum: float = 0.0
+    null_median: float | None = None
+    null_p99: float | None = None
     peaks: tuple[Peak, ...] = ()
+    p99_net: float | None = None
 
     @property
     def value(self) -> float:
@@ -166,18 +162,20 @@ class Sample(msgspec.Struct, frozen=True):
         return [f"{human(peak.value, self.unit)} ({peak.share:.0%})" for peak in self.peaks]
 
 
-class Probe(msgspec.Struct, frozen=True):
+class LastRun(msgspec.Struct, frozen=True):
     """The last run of one probe on one GPU: figures, or a failure and no figures."""
 
     probe: str
     gpu: int | None = None
+    backend: BackendName = ""
     last_success_s: float | None = None
-    failure: Failure | None = None
-    missing: tuple[Missing, ...] = ()
-    conditions: dict[str, Any] = {}
-    flags: tuple[str, ...] = ()
+    duration_s: float | None = None
+    failure: RunFailure | None = None
+    missing: tuple[MissingMode, ...] = ()
+    conditions: Mapping[str, Condition] = {}
+    flags: tuple[FlagName, ...] = ()
     curve: tuple[Point, ...] = ()
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[Figures, ...] = ()
 
     @property
     def on_battery(self) -> bool:
@@ -185,18 +183,26 @@ class Probe(msgspec.Struct, frozen=True):
         return self.conditions.get("after.ac") is False
 
 
-class Skipped(msgspec.Struct, frozen=True):
-    """A probe that is put off, ``count`` times in a row."""
+class PutOff(msgspec.Struct, frozen=True):
+    """How often in a row a probe was skipped, the last time for ``reason``.
 
-    probe: str
-    gpu: int | None = None
-    reason: str = ""
+    ``starving``: for too long. The GPU was used by others, where it was busy, by the ratio.
+    """
+
     count: int = 0
+    reason: SkipName = ""
     starving: bool = False
     utilization_gpu_ratio: float | None = None
 
 
-class Effect(msgspec.Struct, frozen=True):
+class SkippedProbe(PutOff, frozen=True):
+    """A probe that is skipped, and how often in a row."""
+
+    probe: str = ""
+    gpu: int | None = None
+
+
+class EffectReport(msgspec.Struct, frozen=True):
     """A change of level; the interval holds it nine times in ten.
 
     Of a rate 0.9 is 11 % more time. ``slowdown``, ``least`` and ``most`` are of the time.
@@ -218,132 +224,166 @@ class Effect(msgspec.Struct, frozen=True):
         return (low, high) if self.ratio > 1 else (1 / high, 1 / low)
 
 
-class Alarm(msgspec.Struct, frozen=True):
-    """A change for the worse that still holds. ``at_s``: when it was decided."""
+class AlarmReport(msgspec.Struct, frozen=True):
+    """A change for the worse that still holds. ``at_s``: when it was decided.
+
+    ``before`` and ``after`` are levels in the unit of the stream; ``seq`` numbers its samples.
+    """
 
     kind: str = ""
-    effect: Effect = Effect()
-    since_s: float = 0.0
+    worse: bool = True
+    seq: int = 0
     at_s: float | None = None
-    new_driver: str = ""
-    samples: int = 0
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """The verdict on the newest driver. ``limit``: of what can be seen, 0.03 for 3 %."""
-
-    state: str
+    since_seq: int = 0
     since_s: float = 0.0
+    effect: EffectReport = EffectReport()
+    before: float = 0.0
+    after: float = 0.0
     old_driver: str = ""
     new_driver: str = ""
     samples: int = 0
     reference: int = 0
-    effect: Effect | None = None
+    closes: tuple[int, ...] = ()
+
+
+class VerdictReport(msgspec.Struct, frozen=True):
+    """The verdict on the newest driver. ``limit``: of what can be seen, 0.03 for 3 %."""
+
+    state: str
+    old_driver: str = ""
+    new_driver: str = ""
+    since_s: float = 0.0
+    samples: int = 0
+    reference: int = 0
+    effect: EffectReport | None = None
     limit: float | None = None
     why: str | None = None
 
 
-class Stream(msgspec.Struct, frozen=True):
-    """A GPU, probe and mode over time; ``uuid`` of the GPU, None for the CPU.
+class StreamReport(msgspec.Struct, frozen=True):
+    """A GPU, probe and mode over time, beside what is usual. None: not known yet.
 
-    ``usual`` and ``level`` are in ``unit``; ``slowdown`` is 1.25 for 25 % slower.
+    ``usual`` and ``level`` are in ``unit``; ``slowdown`` is 1.25 for 25 % slower. Counts are of
+    samples: ``seen``, ``judged``, and by the reason why they were ``refused`` or ``set_aside``.
     """
 
-    probe: str = ""
-    mode: str = ""
-    gpu: int | None = None
-    uuid: str | None = None
-    version: int = 1
-    on_battery: bool = False
-    unit: str | None = None
-    usual: float | None = None
-    level: float | None = None
-    slowdown: float | None = None
     seen: int = 0
     judged: int = 0
+    refused: Mapping[str, int] = {}
+    set_aside: Mapping[str, int] = {}
     last_judged_s: float | None = None
-    open: tuple[Alarm, ...] = ()
-    verdict: Verdict | None = None
-
-
-class Recent(msgspec.Struct, frozen=True):
-    """The latest clean medians, the oldest first. ``after_s`` counts from ``from_s``."""
-
-    probe: str
-    mode: str
+    level: float | None = None
+    slowdown: float | None = None
+    slow_state_ratio: float | None = None
+    open: tuple[AlarmReport, ...] = ()
+    verdict: VerdictReport | None = None
+    busy_ratio: float | None = None
+    busy_before_ratio: float | None = None
+    busy_since_s: float | None = None
+    unjudged_since_s: float | None = None
+    unjudged_for: str | None = None
+    gpu: int | None = None
     uuid: str | None = None
+    probe: str = ""
+    mode: str = ""
+    version: int = 1
+    on_battery: bool = False
+    unit: UnitName | None = None
+    usual: float | None = None
+
+
+class RecentSeries(msgspec.Struct, frozen=True):
+    """The latest clean medians of one series, the oldest first, to four digits.
+
+    ``after_s`` counts from ``from_s``.
+    """
+
+    uuid: str | None = None
+    probe: str = ""
+    mode: str = ""
+    unit: UnitName = ""
     from_s: float = 0.0
-    after_s: tuple[float, ...] = ()
+    after_s: tuple[int, ...] = ()
     medians: tuple[float, ...] = ()
 
 
-class Source(Trouble, frozen=True):
+class SourceReport(msgspec.Struct, frozen=True):
     """The last answer of a source of telemetry; ``failures`` are counts by reason."""
 
+    level: int = 0
     up: bool = False
+    reason: str | None = None
+    detail: str | None = None
+    fix: str | None = None
     taken_s: float | None = None
     duration_s: float | None = None
     last_success_s: float | None = None
-    failures: dict[str, int] = {}
+    failures: Mapping[str, int] = {}
+
+    @property
+    def why(self) -> str:
+        """The reason in words; empty if there is none."""
+        return words_of(self.reason, self.detail)
 
 
-class Reading(msgspec.Struct, frozen=True):
+class ReadingReport(msgspec.Struct, frozen=True):
     """One field of telemetry: a value, or the reason why there is none."""
 
-    field: str
     gpu: int | None = None
+    field: str = ""
     source: str = ""
     value: float | str | None = None
-    absent: str | None = None
+    absent: AbsentName | None = None
     detail: str | None = None
 
 
-class Telemetry(msgspec.Struct, frozen=True):
+class TelemetryReport(msgspec.Struct, frozen=True):
+    """Readings and sources. ``level`` names how good the best source is, ``taken_s`` its moment."""
+
     level: str = ""
     taken_s: float | None = None
-    sources: dict[str, Source] = {}
-    readings: tuple[Reading, ...] = ()
+    sources: Mapping[str, SourceReport] = {}
+    readings: tuple[ReadingReport, ...] = ()
+    program_starts: Mapping[str, int] = {}
 
 
-class Evidence(msgspec.Struct, frozen=True):
-    """What one stream showed. Values in ``unit``; ``slowdown``, ``low``, ``high`` of the time."""
+class AlertReport(msgspec.Struct, frozen=True):
+    """An alert; ``ends_s`` is None while it fires; ``labels`` and ``name`` identify it.
 
-    stream: StreamKey
-    unit: str = ""
-    before: float = 0.0
-    after: float = 0.0
-    slowdown: float = 1.0
-    low: float = 1.0
-    high: float = 1.0
-    samples: int = 0
-    reference: int = 0
-    since_s: float = 0.0
-
-
-class Alert(msgspec.Struct, frozen=True):
-    """An alert; ``ends_s`` is None while it fires."""
+    ``summary`` is one sentence; ``description`` has the evidence line by line and what to do. Both
+    may quote foreign strings. ``causes``: the most likely first. ``runbook`` is a path below gpud's
+    own address.
+    """
 
     name: str
     severity: str = ""
     summary: str = ""
-    description: str = ""
     fingerprint: str = ""
     starts_s: float = 0.0
-    ends_s: float | None = None
+    updated_s: float = 0.0
     firing: bool = True
+    ends_s: float | None = None
+    description: str = ""
+    labels: Mapping[str, str] = {}
     evidence: tuple[Evidence, ...] = ()
     causes: tuple[Cause, ...] = ()
     fix: str | None = None
-    runbook: str | None = None
     acknowledged_s: float | None = None
+    annotations: Mapping[str, str] = {}
+    runbook: str = ""
 
     @property
     def began_s(self) -> float:
-        """When what it tells of began; the alert comes later."""
+        """When the change behind it began; the alert comes later."""
         return min([self.starts_s, *(piece.since_s for piece in self.evidence)])
 
 
-class Store(msgspec.Struct, frozen=True):
+class StoreSize(msgspec.Struct, frozen=True):
+    """How much the history holds. ``waiting`` runs are in memory only, ``dropped`` ones lost.
+
+    ``n_bytes`` are on the disk, its log included; ``first_s`` is of the oldest run or hour.
+    """
+
     n_bytes: int = 0
     runs: int = 0
     waiting: int = 0
@@ -354,9 +394,11 @@ class Store(msgspec.Struct, frozen=True):
 class Counters(msgspec.Struct, frozen=True):
     """Counts since the agent started; those of two things are by `PROBE:REASON`."""
 
-    runs: dict[str, int] = {}
-    failures: dict[str, int] = {}
-    skips: dict[str, int] = {}
+    runs: Mapping[str, int] = {}
+    failures: Mapping[str, int] = {}
+    skips: Mapping[str, int] = {}
+    flagged: Mapping[str, int] = {}
+    changes: Mapping[str, int] = {}
     clock_jumps: int = 0
     paused_s: float = 0.0
     children: int = 0
@@ -366,7 +408,12 @@ class Counters(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True, dict=True):
-    """The document. ``gpus`` and ``expected`` are by UUID, ``health`` by component."""
+    """Everything a person or a program may want to know of one moment.
+
+    ``state`` is the worst of ``health``. ``gpus`` and ``expected`` are by UUID. ``gpu_from_s`` is
+    when GPU work begins, None where it may have begun at once. ``url``: where the page is, while
+    ``http`` has not failed.
+    """
 
     version: str = ""
     state: str = ""
@@ -374,46 +421,49 @@ class Status(msgspec.Struct, frozen=True, dict=True):
     started_s: float = 0.0
     url: str | None = None
     gpu_from_s: float | None = None
-    platform: dict[str, str] = {}
-    health: dict[str, Health] = {}
-    root: Root | None = None
-    containers: Comparison | None = None
-    gpus: dict[str, Gpu] = {}
-    breaker: Breaker | None = None
-    changes: tuple[Change, ...] = ()
-    expected: dict[str, Expected] = {}
-    cuda: Cuda | None = None
-    probes: tuple[Probe, ...] = ()
-    put_off: tuple[Skipped, ...] = ()
-    streams: tuple[Stream, ...] = ()
-    recent: tuple[Recent, ...] = ()
-    telemetry: Telemetry = Telemetry()
-    alerts: tuple[Alert, ...] = ()
-    sinks: dict[str, SinkState] = {}
-    store: Store | None = None
+    platform: Mapping[str, str] = {}
+    health: Mapping[str, Health] = {}
+    root: RootReport | None = None
+    containers: ComparisonReport | None = None
+    gpus: Mapping[str, ListedGpu] = {}
+    breaker: BreakerReport | None = None
+    changes: tuple[ChangeReport, ...] = ()
+    expected: Mapping[str, Expected] = {}
+    cuda: CudaReport | None = None
+    probes: tuple[LastRun, ...] = ()
+    put_off: tuple[SkippedProbe, ...] = ()
+    streams: tuple[StreamReport, ...] = ()
+    recent: tuple[RecentSeries, ...] = ()
+    telemetry: TelemetryReport = TelemetryReport()
+    alerts: tuple[AlertReport, ...] = ()
+    sinks: Mapping[str, SinkState] = {}
+    store: StoreSize | None = None
     counters: Counters = Counters()
+    schema_version: int = SCHEMA_VERSION
 
     @property
     def devices(self) -> dict[str, Device]:
         """The GPUs that CUDA lists now, by UUID."""
-        return {} if self.cuda is None else {one.uuid: one for one in self.cuda.devices}
+        return {} if self.cuda is None else {device.uuid: device for device in self.cuda.devices}
 
     def place(self, uuid: str | None) -> str:
         """Name a GPU by its number, and the CPU."""
         gpu = self.gpus.get(uuid or "")
         return "CPU" if uuid is None else f"GPU {gpu.number}" if gpu else uuid
 
-    def stream(self, probe: Probe, mode: str) -> Stream | None:
+    def stream(self, run: LastRun, mode: str) -> StreamReport | None:
         """Return the stream of a figure: of its newest method and the run's power source."""
-        return self._newest.get((probe.gpu, probe.probe, mode, probe.on_battery))
+        return self._newest.get((run.gpu, run.probe, mode, run.on_battery))
 
     @cached_property
-    def _newest(self) -> dict[tuple[int | None, str, str, bool], Stream]:
-        ordered = sorted(self.streams, key=lambda one: (one.version, one.last_judged_s or 0.0))
+    def _newest(self) -> dict[tuple[int | None, str, str, bool], StreamReport]:
+        ordered = sorted(
+            self.streams, key=lambda stream: (stream.version, stream.last_judged_s or 0.0)
+        )
         return {
-            (one.gpu, one.probe, one.mode, one.on_battery): one
-            for one in ordered
-            if (one.uuid is None) is (one.gpu is None)  # else its GPU is gone
+            (stream.gpu, stream.probe, stream.mode, stream.on_battery): stream
+            for stream in ordered
+            if (stream.uuid is None) is (stream.gpu is None)  # else its GPU is gone
         }
 
 

@@ -21,7 +21,7 @@ from gpud.show.words import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from gpud.show.document import Probe, Sample, Status, Stream, Verdict
+    from gpud.show.document import Figures, LastRun, Status, StreamReport, VerdictReport
 
     Past = tuple[Sequence[float], Sequence[float]]
 
@@ -73,7 +73,7 @@ VERDICTS: Final[dict[str, tuple[model.State, str]]] = {
 ARROW: Final = " \N{RIGHTWARDS ARROW} "
 
 
-def measured(sample: Sample) -> model.Text:
+def measured(sample: Figures) -> model.Text:
     """Write a sample's figure; each of two humps apart."""
     first, *others = sample.humps
     if not others:
@@ -83,7 +83,7 @@ def measured(sample: Sample) -> model.Text:
     return model.Short(whole, human(sample.value, sample.unit))
 
 
-def verdict(stream: Stream | None, sample: Sample) -> model.Text:
+def verdict(stream: StreamReport | None, sample: Figures) -> model.Text:
     """Say how a figure stands to what is usual.
 
     A verdict is of many runs. Where the last run alone comes to something else, both are said.
@@ -149,7 +149,7 @@ def section(shown: model.Input) -> model.Section:
     return model.Section("figures", title, blocks, "Figures", wide=True, first_s=first_s)
 
 
-def _ordered(shown: model.Input) -> list[Probe]:
+def _ordered(shown: model.Input) -> list[LastRun]:
     order = tuple(TITLES)
     return sorted(
         shown.probes,
@@ -166,7 +166,7 @@ def _heading(shown: model.Input, gpu: int | None) -> str:
     return f"{place(gpu)}: {listed.name[:120]}" if listed else place(gpu)
 
 
-def _charts(shown: model.Input, run: Probe) -> Iterator[model.Chart]:
+def _charts(shown: model.Input, run: LastRun) -> Iterator[model.Chart]:
     """Yield a chart for each family of modes: those of one magnitude."""
     title = TITLES.get(run.probe, run.probe[:80])
     if not run.samples:
@@ -179,12 +179,12 @@ def _charts(shown: model.Input, run: Probe) -> Iterator[model.Chart]:
             yield _chart(shown, run, name, family, samples)
 
 
-def _family(sample: Sample) -> str:
+def _family(sample: Figures) -> str:
     return next((part for part, _ in APART if part in sample.mode.split("_")), "")
 
 
 def _chart(
-    shown: model.Input, run: Probe, title: str, family: str, samples: Sequence[Sample]
+    shown: model.Input, run: LastRun, title: str, family: str, samples: Sequence[Figures]
 ) -> model.Chart:
     probe = "".join(c if c.isascii() and c.isalnum() else "_" for c in run.probe[:40])
     name = "-".join(["history", _slug(place(run.gpu)), probe, *[family] * bool(family)])
@@ -216,7 +216,7 @@ def _title(title: str, gpu: int | None) -> model.Text:
     return (model.Styled(title, "strong"), None if gpu is None else f" on {place(gpu)}")
 
 
-def _row(shown: model.Input, run: Probe, sample: Sample) -> Sequence[model.Text]:
+def _row(shown: model.Input, run: LastRun, sample: Figures) -> Sequence[model.Text]:
     stream = shown.document.stream(run, sample.mode)
     usual = None if stream is None else stream.usual
     words, name = called(run.probe, sample.mode), name_of(run.probe, sample.mode)
@@ -230,7 +230,7 @@ def _row(shown: model.Input, run: Probe, sample: Sample) -> Sequence[model.Text]
     )
 
 
-def _past(document: Status, run: Probe, sample: Sample) -> Past:
+def _past(document: Status, run: LastRun, sample: Figures) -> Past:
     """Return times and medians of the latest clean runs, the oldest first."""
     for recent in document.recent:
         gpu = document.gpus.get(recent.uuid or "")
@@ -241,7 +241,7 @@ def _past(document: Status, run: Probe, sample: Sample) -> Past:
     return (), ()
 
 
-def _notes(shown: model.Input, run: Probe) -> Iterator[model.Block]:
+def _notes(shown: model.Input, run: LastRun) -> Iterator[model.Block]:
     """Say what is to be said of a run beside its figures; of one without, why."""
     if (failure := run.failure) is not None:
         advice = ("; ", model.Advice(failure.advice)) if failure.advice else None
@@ -291,7 +291,7 @@ def crossover(shown: model.Input) -> model.Section:
     return model.Section("crossover", title, [model.Group(charts)] if charts else [], "Crossover")
 
 
-def _crossover(shown: model.Input, run: Probe) -> model.Chart:
+def _crossover(shown: model.Input, run: LastRun) -> model.Chart:
     name, where = f"crossover-{_slug(place(run.gpu))}", place(run.gpu)
     title = f"Matrix product, {where} beside the CPU"
     when = (
@@ -330,14 +330,16 @@ def drivers(shown: model.Input) -> model.Section:
     return model.Section("drivers", "Drivers", blocks, wide=True)
 
 
-def _order(judged: tuple[Stream, Verdict]) -> tuple[int, bool, int, int, str]:
+def _order(judged: tuple[StreamReport, VerdictReport]) -> tuple[int, bool, int, int, str]:
     stream, verdict = judged
     states = tuple(VERDICTS)
     at = states.index(verdict.state) if verdict.state in states else len(states)
     return (at, stream.uuid is None, stream.gpu or 0, rank(stream), stream.mode)
 
 
-def _verdicts(name: str, caption: str, judged: Sequence[tuple[Stream, Verdict]]) -> model.Table:
+def _verdicts(
+    name: str, caption: str, judged: Sequence[tuple[StreamReport, VerdictReport]]
+) -> model.Table:
     headings = ("figure", "on", "driver", "verdict", "runs", "since")
     columns = model.headings(*headings, wide={"runs", "since"})
     rows = [
@@ -355,13 +357,13 @@ def _verdicts(name: str, caption: str, judged: Sequence[tuple[Stream, Verdict]])
     return model.Table(name, caption, columns, rows, terminal=4, more=more)
 
 
-def _where(stream: Stream) -> str:
+def _where(stream: StreamReport) -> str:
     gone = stream.uuid is not None and stream.gpu is None
     where = "GPU that is gone" if gone else place(stream.gpu)
     return f"{where}, on battery" if stream.on_battery else where
 
 
-def _verdict(verdict: Verdict) -> model.Text:
+def _verdict(verdict: VerdictReport) -> model.Text:
     """Put a verdict into words, with what it cannot see."""
     state, words = VERDICTS.get(verdict.state, ("starting", verdict.state))
     if verdict.effect and verdict.state == "regressed":

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 from gpud.core.telemetry import NAMES
 from gpud.show import figures, model
-from gpud.show.document import Device, Expected, Reading, Source
+from gpud.show.document import Expected, ReadingReport, SourceReport
 from gpud.show.units import AGE_FROM_S, amount, size, spaced
 from gpud.show.words import GPU_WORK_BEGINS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from gpud.core.sample import Device
     from gpud.show.document import Status
 
-NOT_KNOWN: Final = "not known"
+UNKNOWN: Final = "not known"
 NAME: Final = 120
 SOURCES: Final = {
     **NAMES,
@@ -69,7 +70,7 @@ LOW_CLOCKS: Final = frozenset({"idle", "set_clocks", "sync_boost", "display_cloc
 """Reasons for low clocks that slow nothing."""
 
 
-class Readings(dict[str, Reading]):
+class Readings(dict[str, ReadingReport]):
     """The readings of one GPU, or of the machine, by field."""
 
     def text(self, field: str) -> str | None:
@@ -136,8 +137,8 @@ def section(shown: model.Input) -> model.Section:
 def _source(document: Status) -> model.Text:
     """Say where the values come from and, if they are old, since when they stand."""
     level = document.telemetry.level
-    words = SOURCES.get(level, NOT_KNOWN)  # an agent of an older release does not say
-    taken_s = document.telemetry.sources.get(level, Source()).taken_s
+    words = SOURCES.get(level, UNKNOWN)  # an agent of an older release does not say
+    taken_s = document.telemetry.sources.get(level, SourceReport()).taken_s
     old = taken_s is not None and document.written_s - taken_s >= AGE_FROM_S
     return (
         (words, ", ", model.Timestamp(taken_s, ago=True)) if taken_s is not None and old else words
@@ -251,10 +252,10 @@ def versions(document: Status) -> str:
     machine = by_gpu(document)[None]
     driver, nvml = machine.text("driver_version"), machine.text("nvml_version")
     cuda = machine.text("cuda_version") or (document.cuda and document.cuda.cuda_version)
-    words = f"driver {driver or NOT_KNOWN}"
+    words = f"driver {driver or UNKNOWN}"
     if driver and nvml and nvml != driver and document.platform.get("wsl"):
         words += f" (WSL side {nvml})"
-    return f"{words}, CUDA {cuda or NOT_KNOWN}"
+    return f"{words}, CUDA {cuda or UNKNOWN}"
 
 
 def missing(document: Status) -> str:
@@ -262,7 +263,7 @@ def missing(document: Status) -> str:
     gpus = {number: readings for number, readings in by_gpu(document).items() if number is not None}
     lacks: dict[str, dict[str, set[int]]] = {}
     for number, readings in gpus.items():
-        expected = {field: Reading(field, absent=NO_SOURCE) for field in EXPECTED}
+        expected = {field: ReadingReport(field=field, absent=NO_SOURCE) for field in EXPECTED}
         for field, reading in (expected | readings).items():
             if reading.value is None and reading.absent != "not_asked":  # the person's choice
                 of_reason = lacks.setdefault(str(reading.absent), {})

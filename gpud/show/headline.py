@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpud.core.alerts import DRIVER_REGRESSION, RUNBOOKS, SHORT, SLOWDOWN, UNWELL
-from gpud.core.health import Level
+from gpud.core.health import Health, Level
 from gpud.core.stats import compared, human
 from gpud.show import model
 from gpud.show.units import span
@@ -14,7 +14,8 @@ from gpud.show.words import cause_words, figure_of, name_of, unmeasured
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpud.show.document import Alert, Evidence, Health, Status
+    from gpud.core.alerts import Evidence
+    from gpud.show.document import AlertReport, Status
 
 WORDS: Final[dict[model.State, str]] = {
     "ok": "Fine",
@@ -97,12 +98,12 @@ def headline(document: Status) -> Headline:
     return _fine(document)
 
 
-def unacknowledged(document: Status) -> list[Alert]:
+def unacknowledged(document: Status) -> list[AlertReport]:
     """Return what fires and nobody has acknowledged, the most severe and then the oldest first."""
     return [alert for alert in firing(document) if alert.acknowledged_s is None]
 
 
-def firing(document: Status) -> list[Alert]:
+def firing(document: Status) -> list[AlertReport]:
     """Return what fires: what is not acknowledged first, then the most severe, then the oldest."""
     return sorted(
         (alert for alert in document.alerts if alert.firing),
@@ -130,7 +131,7 @@ def _of_component(
     )
 
 
-def _of_alert(alerts: Sequence[Alert], more: int) -> Headline:
+def _of_alert(alerts: Sequence[AlertReport], more: int) -> Headline:
     first = alerts[0]
     slower = first.name in {DRIVER_REGRESSION, SLOWDOWN}
     return Headline(
@@ -175,7 +176,7 @@ def alerts(document: Status, *, limit: int = MOST) -> model.Section:
     return model.Section("alerts", "Alerts", blocks, wide=True)
 
 
-def _card(document: Status, alert: Alert) -> model.Card:
+def _card(document: Status, alert: AlertReport) -> model.Card:
     name = alert.fingerprint[:16]
     state = SEVERITIES.get(alert.severity, "degraded")
     about: list[model.Text] = [

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpud.core.health import Level
+from gpud.core.health import Health, Level
+from gpud.core.report import ContainersReport
 from gpud.core.stats import human
 from gpud.core.telemetry import NAMES
 from gpud.show import model
-from gpud.show.document import Containers, Health
 from gpud.show.units import MINUTE_S, lasted, place, size, spaced
 from gpud.show.words import because, kind_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpud.show.document import Change, Dockerd, Root, Status
+    from gpud.core.report import DockerdReport, RootReport
+    from gpud.show.document import ChangeReport, Status
 
 HEALTH: Final[tuple[model.State, ...]] = ("ok", "degraded", "failed")
 """States by level."""
@@ -45,7 +46,7 @@ def docker(shown: model.Input) -> model.Section:
     return model.Section("docker", "Docker", blocks)
 
 
-def _dockerd(dockerd: Dockerd, *, privileged: bool) -> Iterator[model.Pair]:
+def _dockerd(dockerd: DockerdReport, *, privileged: bool) -> Iterator[model.Pair]:
     state: model.State = "degraded" if dockerd.reason else "ok"
     if not dockerd.up:
         state = "failed" if dockerd.reason else "starting"
@@ -63,8 +64,8 @@ def _dockerd(dockerd: Dockerd, *, privileged: bool) -> Iterator[model.Pair]:
         )
 
 
-def _figures(document: Status, root: Root) -> Iterator[model.Pair]:
-    dockerd, containers = root.dockerd, root.containers or Containers()
+def _figures(document: Status, root: RootReport) -> Iterator[model.Pair]:
+    dockerd, containers = root.dockerd, root.containers or ContainersReport("off", "")
     yield model.Pair("policy", dockerd.policy or None)
     for name, time_s in (("ping", dockerd.ping_s), ("last start took", dockerd.last_start_s)):
         yield model.Pair(name, None if time_s is None else human(time_s, "seconds"))
@@ -97,7 +98,7 @@ def grouped_changes(document: Status) -> list[tuple[float, list[str]]]:
     return groups
 
 
-def _change(change: Change) -> str:
+def _change(change: ChangeReport) -> str:
     kind, old, new = change.kind, str(change.old), str(change.new)
     if kind == "boot_id":
         return "the machine was started anew"
@@ -152,25 +153,25 @@ def health(shown: model.Input) -> model.Section:
         level, fix = part.level, part.fix
         word = spaced(part.reason) if not level and part.reason else HEALTH[level]
         why = part.detail or (part.why if level else "")
-        key = (level, word, why, fix)
+        key: tuple[int, str, str, str | None] = (int(level), word, why, fix)
         if shown.brief and level == Level.OK:
             key = (level, word, "", None)
         alike.setdefault(key, []).append(name)
-        if part.since_s is not None:
+        if part.since_s:  # an older agent does not say
             since_s[key] = min(part.since_s, since_s.get(key, part.since_s))
     rows = []
     for key in sorted(alike, key=lambda key: (-key[0], not key[2], alike[key])):
-        level, word, why, fix = key
+        rank, word, why, fix = key
         names = ", ".join(alike[key])
         if shown.brief and word == "ok":
             names = f"{len(alike[key])} parts"
         rows.append(
             (
                 names,
-                model.Mark(HEALTH[level], word),
+                model.Mark(HEALTH[rank], word),
                 model.Prose(why, 1200) if why else None,
                 model.Advice(fix) if fix else None,
-                model.Timestamp(since_s[key]) if key in since_s and level else None,
+                model.Timestamp(since_s[key]) if key in since_s and rank else None,
             )
         )
     headings = ("component", "state", "because", "to do", "since")

@@ -14,7 +14,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from gpud.show.document import Probe, Status
+    from gpud.show.document import LastRun, Status
 
 UNKNOWN: Final = "\N{EN DASH}"
 LONGEST: Final = 2000
@@ -209,13 +209,13 @@ class Input(msgspec.Struct, frozen=True, dict=True):
     brief: bool = False
 
     @cached_property
-    def probes(self) -> list[Probe]:
+    def probes(self) -> list[LastRun]:
         """Every probe on every GPU, the GPUs in their order and the CPU after them."""
         return sorted(
             self.document.probes, key=lambda run: (run.gpu is None, run.gpu or 0, run.probe)
         )
 
-    def is_fresh(self, run: Probe) -> bool:
+    def is_fresh(self, run: LastRun) -> bool:
         """Return whether a probe's last run is not too old to stand for now."""
         return self.fresh is None or (run.gpu, run.probe) in self.fresh
 

@@ -30,13 +30,13 @@ def drawn(
     Shapes: both float[n], in the order of time. A time without points is one blank, however long.
     The lowest bar is the least that is shown, the highest the most, and at least 10 % apart.
     """
-    kept = [(at, value) for at, value in zip(at_s, values, strict=True) if abs(value) < MOST]
-    if not kept or width < 1:
+    points = [(at, value) for at, value in zip(at_s, values, strict=True) if abs(value) < MOST]
+    if not points or width < 1:
         return ""
-    steps = [after - before for (before, _), (after, _) in pairwise(kept)]
+    steps = [after - before for (before, _), (after, _) in pairwise(points)]
     gap_s = GAP_FROM * median(steps) if steps else math.inf
     cells: list[float | None] = []
-    for index, (_, value) in enumerate(kept):
+    for index, (_, value) in enumerate(points):
         if index and steps[index - 1] > gap_s > 0:
             cells.append(None)
         cells.append(value)

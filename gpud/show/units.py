@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from gpud.show.document import Effect
+    from gpud.show.document import EffectReport
 
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
 AGE_FROM_S: Final = 30.0
@@ -77,7 +77,7 @@ def span(low: float, high: float, join: str = " to ") -> str:
     return f"{100 * (low - 1):.1f}{join}{100 * (high - 1):.1f} %"
 
 
-def interval(effect: Effect) -> str:
+def interval(effect: EffectReport) -> str:
     """Write the interval that holds an effect nine times in ten, as a time."""
     return span(*effect.interval)
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from gpud.core.alerts import Cause
     from gpud.core.sample import StreamKey
-    from gpud.show.document import Status, Stream
+    from gpud.show.document import Status, StreamReport
 
-    Named = StreamKey | Stream
+    Named = StreamKey | StreamReport
 
 WORDS: Final[Mapping[tuple[str, str], str]] = {
     ("launch", "submit"): "submission latency",
@@ -93,7 +93,7 @@ class UsualVerdict(NamedTuple):
     at_s: float | None = None
 
 
-def standing(stream: Stream | None) -> UsualVerdict:
+def standing(stream: StreamReport | None) -> UsualVerdict:
     """Say how a stream stands; foreign words in it are not escaped yet."""
     if stream is None:
         return UsualVerdict("", "not judged")
@@ -108,7 +108,7 @@ def standing(stream: Stream | None) -> UsualVerdict:
     return UsualVerdict(much, much if much == AS_USUAL else f"{much} than usual")
 
 
-def latest_change(stream: Stream | None, figure: float) -> str:
+def latest_change(stream: StreamReport | None, figure: float) -> str:
     """Compare the last run alone with what is usual; empty where its stream stands the same."""
     if stream is None or not figure or not stream.usual:
         return ""

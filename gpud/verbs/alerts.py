@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gpud.place import Place
-    from gpud.show.document import Alert, Status
+    from gpud.show.document import AlertReport, Status
 
 
 def run(options: argparse.Namespace, place: Place) -> int:
@@ -62,18 +62,18 @@ def _test(options: argparse.Namespace, place: Place) -> int:
     return code
 
 
-def _json(published: dict[str, Any], status: Status, alerts: Sequence[Alert]) -> str:
+def _json(published: dict[str, Any], status: Status, alerts: Sequence[AlertReport]) -> str:
     rows = published_rows(published.get("alerts"), status.alerts, alerts)
     return json.dumps({"schema_version": published["schema_version"], "alerts": rows})
 
 
-def chosen(status: Status, *, ended: bool) -> list[Alert]:
+def chosen(status: Status, *, ended: bool) -> list[AlertReport]:
     """Return the alerts, those that fire first; those that ended only if ``ended``."""
     alerts = [alert for alert in status.alerts if ended or alert.ends_s is None]
     return sorted(alerts, key=lambda alert: (alert.ends_s is not None, -alert.starts_s))
 
 
-def lines(alerts: Sequence[Alert], status: Status) -> list[str]:
+def lines(alerts: Sequence[AlertReport], status: Status) -> list[str]:
     """Describe alerts: what and how much, since when, the evidence, the causes, the fix."""
     firing = [alert for alert in alerts if alert.ends_s is None]
     names = _short([alert.fingerprint for alert in alerts])
@@ -89,7 +89,7 @@ def lines(alerts: Sequence[Alert], status: Status) -> list[str]:
     return [line for text in shown for line in output.wrapped(rezoned(escaped(text), moment))]
 
 
-def _alert(alert: Alert, name: str, status: Status) -> Iterator[str]:
+def _alert(alert: AlertReport, name: str, status: Status) -> Iterator[str]:
     times = f"since {moment(alert.began_s)}"
     if alert.ends_s is not None:
         times += f", ended {moment(alert.ends_s)}"

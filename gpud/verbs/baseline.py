@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpud.core.sample import StreamKey
     from gpud.core.settings import Settings
     from gpud.place import Place
-    from gpud.show.document import Status, Stream, Verdict
+    from gpud.show.document import Status, StreamReport, VerdictReport
 
 COLUMNS: Final = ("probe", "normal", "now", "change", "runs", "driver")
 LONGEST: Final = 36
@@ -81,7 +81,7 @@ def with_uuid(choice: Choice, status: Status) -> Choice:
     return replace(choice, gpu=numbers[int(choice.gpu)][0])
 
 
-def chosen(status: Status, choice: Choice) -> list[Stream]:
+def chosen(status: Status, choice: Choice) -> list[StreamReport]:
     """Return the streams of a choice, whose GPU is a UUID's beginning, or "cpu".
 
     Errors: ``GpudError`` where there is none, with what there is.
@@ -99,7 +99,7 @@ def chosen(status: Status, choice: Choice) -> list[Stream]:
     return streams
 
 
-def lines(streams: Sequence[Stream], status: Status) -> list[str]:
+def lines(streams: Sequence[StreamReport], status: Status) -> list[str]:
     """Describe what is normal for each stream, what it is now, and its driver's verdict."""
     if not streams:
         return ["nothing is judged yet: figures of the first runs have to come in"]
@@ -117,14 +117,14 @@ def lines(streams: Sequence[Stream], status: Status) -> list[str]:
     return shown
 
 
-def stream_name(stream: Stream | StreamKey, several: Collection[str] = ()) -> str:
+def stream_name(stream: StreamReport | StreamKey, several: Collection[str] = ()) -> str:
     """Name a stream as the options do; its version where a probe of ``several`` has more."""
     version = f" v{stream.version}" if stream.probe in several else ""
     name = name_of(stream.probe, stream.mode)
     return f"{name}{version}{', on battery' if stream.on_battery else ''}"
 
 
-def _cells(stream: Stream, several: Collection[str]) -> tuple[str, ...]:
+def _cells(stream: StreamReport, several: Collection[str]) -> tuple[str, ...]:
     slowdown, usual, unit = stream.slowdown, stream.usual, stream.unit
     normal = now = UNKNOWN
     if usual is not None and unit is not None:
@@ -142,7 +142,7 @@ def _cells(stream: Stream, several: Collection[str]) -> tuple[str, ...]:
     return tuple(map(escaped, cells))
 
 
-def _verdict(verdict: Verdict, *, still: bool) -> str:
+def _verdict(verdict: VerdictReport, *, still: bool) -> str:
     """Describe the verdict on the latest driver: "576.02: regressed since 2026-11-05".
 
     ``still``: whether the stream is slower than its baseline now.
@@ -254,7 +254,7 @@ def _accept_lines(choices: Sequence[Choice], status: Status) -> list[str]:
     return shown
 
 
-def _learning(stream: Stream) -> bool:
+def _learning(stream: StreamReport) -> bool:
     """Return whether a stream has nothing to accept yet: no level and no new driver on trial."""
     trial = stream.verdict is not None and stream.verdict.state in {"learning", "undecided"}
     return stream.slowdown is None and not stream.open and not trial

@@ -53,7 +53,7 @@ def run(options: argparse.Namespace, place: Place) -> int:
         names=tuple(options.names), gpus=tuple(options.gpu), repeat=options.repeat
     )
     outcome = ProbeOutcome(repeats=options.repeat)
-    progress = Progress(outcome, shown=not options.json or sys.stderr.isatty())
+    progress = ProbeProgress(outcome, shown=not options.json or sys.stderr.isatty())
     signal.signal(signal.SIGTERM, _terminate)
     code = None
     try:
@@ -97,7 +97,7 @@ def _terminate(_: int, __: FrameType | None) -> NoReturn:
     raise Terminated
 
 
-def _measure(settings: Settings, request: ProbeRequest, progress: Progress) -> None:
+def _measure(settings: Settings, request: ProbeRequest, progress: ProbeProgress) -> None:
     try:
         for line in client.ask(Path(settings.run_dir), request):
             progress.take(line)
@@ -105,7 +105,7 @@ def _measure(settings: Settings, request: ProbeRequest, progress: Progress) -> N
         asyncio.run(_measure_here(settings, request, progress))
 
 
-async def _measure_here(settings: Settings, request: ProbeRequest, progress: Progress) -> None:
+async def _measure_here(settings: Settings, request: ProbeRequest, progress: ProbeProgress) -> None:
     from gpud.agent import platform
     from gpud.agent.measure.clocks import now
     from gpud.agent.measure.launch import Launcher
@@ -148,7 +148,7 @@ def _lock(settings: Settings) -> Path | None:
     return path
 
 
-class Progress:
+class ProbeProgress:
     """What a waiting person sees on stderr, a line for each run; the outcome takes the rest in."""
 
     def __init__(self, outcome: ProbeOutcome, *, shown: bool) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from gpud import discovery
 from gpud.agent.measure.breaker import State
-from gpud.agent.measure.launch import Launcher, Refused
+from gpud.agent.measure.launch import Launcher, LaunchRefused
 from gpud.child import probes
 from gpud.core.sample import Job, Reason, RunReport, Skip
 from tests.agent.measure.ticking import HELD_UP_S, ticking
@@ -91,7 +91,7 @@ async def hung(hang: Hang, library: Path) -> Outcome:
     refused = None
     try:
         await launcher.run(spec, job)
-    except Refused as refusal:
+    except LaunchRefused as refusal:
         refused = refusal.skip
     launcher.close()
     return Outcome(report, launcher.standing.state, refused, launcher.spawned)

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gpud.agent import children
 from gpud.agent.measure.breaker import State
-from gpud.agent.measure.launch import Launcher, Refused
+from gpud.agent.measure.launch import Launcher, LaunchRefused
 from gpud.agent.state.board import Board
 from gpud.child.probes import cpu_call, launch
 from gpud.core.health import Level
@@ -90,7 +90,7 @@ class Agent:
         )
 
     async def refuses(self, spec: ProbeSpec, job: Job) -> None:
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(LaunchRefused) as caught:
             await self.launcher.run(spec, job)
         assert caught.value.skip is Skip.STUCK
 
@@ -196,7 +196,7 @@ def test_run_in_progress_is_not_stuck(tmp_path: Path, stalled: Stalling) -> None
         new = Agent(tmp_path / "gpu.lock", command=reader(stalled))
         new.launcher.look()
         assert new.state is State.CLOSED
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(LaunchRefused) as caught:
             await new.launcher.run(LAUNCH, ON_GPU)
         assert caught.value.skip is Skip.CHILD_RUNNING
         stalled.answer()

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from gpud.agent.regression.changes import MachineChange
-from gpud.agent.state.snapshot import Snapshot, StoreSize
+from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.alerts import SinkState
 from gpud.core.health import Level
@@ -23,6 +25,7 @@ from gpud.core.sample import (
     Unit,
 )
 from gpud.core.stats import LATENCY_BOUNDS_S
+from gpud.show.document import StoreSize
 from tests import snapshots, standings
 from tests.browser import past
 from tests.browser.past import LEVELS
@@ -55,19 +58,19 @@ LIBRARY: Final = "/usr/lib/wsl/lib/libcuda.so.1"
 assert snapshots.ROOT.containers is not None
 assert snapshots.ROOT.containers.run is not None
 assert snapshots.ROOT.containers.run.figure is not None
-RUNNING: Final = replace(
+RUNNING: Final = structs.replace(
     snapshots.ROOT,
     started_s=WALL_S - 6 * 86400,
     written_s=WALL_S,
     kernel_log=None,
-    containers=replace(
+    containers=structs.replace(
         snapshots.ROOT.containers,
         failures={},
         skips={},
         last_success_s=WALL_S - 900,
-        run=replace(
+        run=structs.replace(
             snapshots.ROOT.containers.run,
-            figure=replace(snapshots.ROOT.containers.run.figure, gpu_name=DEVICE.name),
+            figure=structs.replace(snapshots.ROOT.containers.run.figure, gpu_name=DEVICE.name),
         ),
     ),
 )
@@ -246,7 +249,7 @@ def regressed() -> Snapshot:
         for key, one in standings.streams(DEVICE.uuid, WALL_S).items()
     }
     evidence = tuple(
-        replace(one, stream=replace(one.stream, gpu=DEVICE.uuid), since_s=since_s)
+        structs.replace(one, stream=replace(one.stream, gpu=DEVICE.uuid), since_s=since_s)
         for one in snapshots.SLOWER.evidence
     )
     alert = replace(
@@ -286,7 +289,7 @@ def docker_loop() -> Snapshot:
 
 def looping() -> RootReport:
     assert RUNNING.dockerd is not None
-    held = replace(
+    held = structs.replace(
         RUNNING.dockerd,
         state="held",
         up=False,
@@ -297,7 +300,7 @@ def looping() -> RootReport:
         fix="mend /etc/docker/daemon.json, then sudo gpud restart",
         restarts={"start_failed": 9},
     )
-    return replace(RUNNING, dockerd=held)
+    return structs.replace(RUNNING, dockerd=held)
 
 
 def no_data() -> Snapshot:

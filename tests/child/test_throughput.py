@@ -18,7 +18,7 @@ from gpud.child.throughput import (
     LEAST_RUNS,
     PILOT_S,
     RUNS,
-    Series,
+    TimedBatches,
     chosen,
     measured,
 )
@@ -195,7 +195,7 @@ def test_batches_that_never_agree_are_measured_and_said_to_be_unsettled() -> Non
 
 def test_a_batch_sized_at_idle_clocks_is_sized_again_when_they_are_up() -> None:
     pace = Paced(1.0, lambda call: 0.125 if call < 20 else 1.0)
-    series: Series = measured(Counted(pace), work(2e-4), 1.0, Budget(30))
+    series: TimedBatches = measured(Counted(pace), work(2e-4), 1.0, Budget(30))
     assert series.repeats * 2e-4 == pytest.approx(BATCH_S, rel=0.03)
 
 

@@ -1,14 +1,21 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gpud.core import containers
-from gpud.core.containers import Comparison, InProcess, Verdict, compared, judgement, parsed
+from gpud.core.containers import (
+    Comparison,
+    ContainerVerdict,
+    InProcess,
+    compared,
+    judgement,
+    parsed,
+)
 from gpud.core.errors import WireError
 from gpud.core.health import Level
 from gpud.core.report import (
@@ -126,23 +133,26 @@ def test_a_run_is_kept_in_the_shape_of_every_other() -> None:
 @pytest.mark.parametrize(
     ("run", "recent", "inside", "verdict"),
     [
-        (RUN, (4e12,), InProcess(200.0, 5e12), Verdict.AGREES),
-        (RUN, (4e12,), InProcess(200.0, 1e12), Verdict.AGREES),
-        (RUN, (4e12,) * 3, InProcess(200.0, 9e12), Verdict.CONTAINER_SLOWER),
-        (RUN, (4e12,) * 2, InProcess(200.0, 9e12), Verdict.AGREES),
-        (RUN, (8e12, 4e12, 4e12), InProcess(200.0, 9e12), Verdict.AGREES),
-        (FAILED, (), InProcess(200.0, 5e12), Verdict.ONLY_CONTAINER_FAILS),
-        (FAILED, (), InProcess(200.0, failure=DRIVER), Verdict.BOTH_FAIL),
-        (RUN, (4e12,), InProcess(200.0, failure=DRIVER), Verdict.ONLY_IN_PROCESS_FAILS),
-        (RUN, (4e12,), None, Verdict.NOT_COMPARABLE),
-        (FAILED, (), None, Verdict.NOT_COMPARABLE),
-        (RUN, (4e12,), InProcess(3701.0, 5e12), Verdict.NOT_COMPARABLE),
-        (RUN, (4e12,), InProcess(-3501.0, 5e12), Verdict.NOT_COMPARABLE),
-        (FAILED, (), InProcess(3701.0, failure=DRIVER), Verdict.NOT_COMPARABLE),
+        (RUN, (4e12,), InProcess(200.0, 5e12), ContainerVerdict.AGREES),
+        (RUN, (4e12,), InProcess(200.0, 1e12), ContainerVerdict.AGREES),
+        (RUN, (4e12,) * 3, InProcess(200.0, 9e12), ContainerVerdict.CONTAINER_SLOWER),
+        (RUN, (4e12,) * 2, InProcess(200.0, 9e12), ContainerVerdict.AGREES),
+        (RUN, (8e12, 4e12, 4e12), InProcess(200.0, 9e12), ContainerVerdict.AGREES),
+        (FAILED, (), InProcess(200.0, 5e12), ContainerVerdict.ONLY_CONTAINER_FAILS),
+        (FAILED, (), InProcess(200.0, failure=DRIVER), ContainerVerdict.BOTH_FAIL),
+        (RUN, (4e12,), InProcess(200.0, failure=DRIVER), ContainerVerdict.ONLY_IN_PROCESS_FAILS),
+        (RUN, (4e12,), None, ContainerVerdict.NOT_COMPARABLE),
+        (FAILED, (), None, ContainerVerdict.NOT_COMPARABLE),
+        (RUN, (4e12,), InProcess(3701.0, 5e12), ContainerVerdict.NOT_COMPARABLE),
+        (RUN, (4e12,), InProcess(-3501.0, 5e12), ContainerVerdict.NOT_COMPARABLE),
+        (FAILED, (), InProcess(3701.0, failure=DRIVER), ContainerVerdict.NOT_COMPARABLE),
     ],
 )
 def test_a_toolkits_fault_is_told_from_a_drivers(
-    run: ContainerRun, recent: tuple[float, ...], inside: InProcess | None, verdict: Verdict
+    run: ContainerRun,
+    recent: tuple[float, ...],
+    inside: InProcess | None,
+    verdict: ContainerVerdict,
 ) -> None:
     assert compared(run, recent, inside).verdict is verdict
 
@@ -153,7 +163,7 @@ def test_the_ratio_is_the_containers_rate_over_gpuds_own_on_the_same_gpu() -> No
     assert comparison.gpu == 0
     assert "80%" in comparison.detail
     other = compared(RUN, (4e12,), InProcess(100.0, 5e12), same_gpu=False)
-    assert (other.verdict, other.ratio) == (Verdict.NOT_COMPARABLE, None)
+    assert (other.verdict, other.ratio) == (ContainerVerdict.NOT_COMPARABLE, None)
 
 
 def told(
@@ -164,25 +174,30 @@ def told(
     return ContainersReport(ProbeStage.WAITING, "i", image_present=True, toolkit=toolkit, run=run)
 
 
-def verdict(of: Verdict) -> Comparison:
+def verdict(of: ContainerVerdict) -> Comparison:
     return Comparison(of, "the words of the verdict")
 
 
 @pytest.mark.parametrize(
     ("report", "comparison", "level", "reason"),
     [
-        (told(RUN), verdict(Verdict.AGREES), Level.OK, None),
-        (told(RUN), verdict(Verdict.NOT_COMPARABLE), Level.OK, None),
-        (told(RUN), verdict(Verdict.CONTAINER_SLOWER), Level.DEGRADED, "container_slower"),
+        (told(RUN), verdict(ContainerVerdict.AGREES), Level.OK, None),
+        (told(RUN), verdict(ContainerVerdict.NOT_COMPARABLE), Level.OK, None),
+        (told(RUN), verdict(ContainerVerdict.CONTAINER_SLOWER), Level.DEGRADED, "container_slower"),
         (
             told(RUN),
-            verdict(Verdict.ONLY_IN_PROCESS_FAILS),
+            verdict(ContainerVerdict.ONLY_IN_PROCESS_FAILS),
             Level.DEGRADED,
             "only_in_process_fails",
         ),
-        (told(FAILED), verdict(Verdict.ONLY_CONTAINER_FAILS), Level.FAILED, "toolkit_failed"),
-        (told(FAILED), verdict(Verdict.NOT_COMPARABLE), Level.FAILED, "toolkit_failed"),
-        (told(FAILED), verdict(Verdict.BOTH_FAIL), Level.DEGRADED, "toolkit_failed"),
+        (
+            told(FAILED),
+            verdict(ContainerVerdict.ONLY_CONTAINER_FAILS),
+            Level.FAILED,
+            "toolkit_failed",
+        ),
+        (told(FAILED), verdict(ContainerVerdict.NOT_COMPARABLE), Level.FAILED, "toolkit_failed"),
+        (told(FAILED), verdict(ContainerVerdict.BOTH_FAIL), Level.DEGRADED, "toolkit_failed"),
         (told(), None, Level.OK, None),
         (told(state=ToolkitState.NONE), None, Level.OK, "not_set_up"),
         (told(state=ToolkitState.BROKEN), None, Level.DEGRADED, "toolkit_cdi_off"),
@@ -197,15 +212,17 @@ def test_the_health_of_gpu_containers(
 
 
 def test_a_failed_run_is_told_with_dockers_words_what_they_mean_and_the_fix() -> None:
-    said = judgement(told(FAILED), verdict(Verdict.ONLY_CONTAINER_FAILS), has_gpu=True)
+    said = judgement(told(FAILED), verdict(ContainerVerdict.ONLY_CONTAINER_FAILS), has_gpu=True)
     assert said is not None
     assert said.detail == "the toolkit's words; the words of the verdict"
     assert said.fix == "do this"
 
 
 def test_a_fault_holds_while_a_new_dockerd_was_not_asked_yet_and_ends_with_the_image() -> None:
-    unknown, gone = (replace(told(FAILED), image_present=present) for present in (None, False))
-    comparison = verdict(Verdict.ONLY_CONTAINER_FAILS)
+    unknown, gone = (
+        structs.replace(told(FAILED), image_present=present) for present in (None, False)
+    )
+    comparison = verdict(ContainerVerdict.ONLY_CONTAINER_FAILS)
     said = judgement(unknown, comparison, has_gpu=True)
     assert said == judgement(told(FAILED), comparison, has_gpu=True)
     later = judgement(gone, comparison, has_gpu=True)
@@ -219,6 +236,6 @@ def test_nobody_is_told_about_a_toolkit_on_a_machine_without_a_gpu() -> None:
 
 @pytest.mark.parametrize("stage", ProbeStage)
 def test_the_gpu_is_taken_from_the_announcement_on(stage: ProbeStage) -> None:
-    root = replace(ROOT, containers=ContainersReport(stage, "i"))
+    root = structs.replace(ROOT, containers=ContainersReport(stage, "i"))
     assert containers.taken(root) is (stage in {ProbeStage.ANNOUNCED, ProbeStage.RUNNING})
     assert not containers.taken(None)

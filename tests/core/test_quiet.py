@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.core import clock
-from gpud.core.clock import DAY_MIN, Span
+from gpud.core.clock import DAY_MIN, ClockSpan
 
 minutes = st.integers(0, DAY_MIN - 1)
 
@@ -56,14 +56,14 @@ def test_a_span_and_the_one_back_part_the_day_between_them(
     begin: int, end: int, minute: int
 ) -> None:
     if begin != end:
-        assert Span(begin, end).holds(minute) != Span(end, begin).holds(minute)
+        assert ClockSpan(begin, end).holds(minute) != ClockSpan(end, begin).holds(minute)
 
 
 @given(minutes, minutes)
 def test_what_is_written_is_read_back(begin: int, end: int) -> None:
     if begin != end:
         text = f"{begin // 60:02}:{begin % 60:02}-{end // 60:02}:{end % 60:02}"
-        assert clock.quiet_span(text) == Span(begin, end)
+        assert clock.quiet_span(text) == ClockSpan(begin, end)
 
 
 def test_several_spans_are_quiet_together_and_none_never_is() -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
 from gpud.core.report import ContainersReport, Owner, ProbeStage, ToolkitReport, ToolkitState
 from gpud.doctor.checks.docker import SocketState, docker, docker_access, live_restore, toolkit
@@ -242,7 +243,9 @@ def test_a_toolkit_is_judged_by_programs_runtimes_and_cdi_files(tmp_path: Path) 
 
 
 def with_toolkit(made: ToolkitReport) -> RootReport:
-    return replace(report(), containers=ContainersReport(ProbeStage.WAITING, "i", toolkit=made))
+    return structs.replace(
+        report(), containers=ContainersReport(ProbeStage.WAITING, "i", toolkit=made)
+    )
 
 
 def test_roots_report_of_the_toolkit_is_passed_on(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import structs
 
 from gpud.core.clock import Instant
 from gpud.core.report import AgentReport, DockerdReport, Owner, ProcessRef, RootReport
@@ -104,7 +105,7 @@ def dockerd_up(**changed: object) -> DockerdReport:
     up = DockerdReport(
         "up", "auto", True, owner=Owner.GPUD, version="20.10.24+dfsg1", live_restore=True
     )
-    return replace(up, **changed)  # type: ignore[arg-type]
+    return structs.replace(up, **changed)
 
 
 def expect(finding: Finding, verdict: Verdict, *words: str) -> None:

@@ -6,16 +6,17 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from msgspec import structs
 from prometheus_client.utils import floatToGoString
 
 from gpud.agent.measure.breaker import Standing, State
 from gpud.agent.serve.metrics.collector import Format, SnapshotCollector
-from gpud.agent.state.snapshot import StoreSize
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.health import Level
 from gpud.core.report import KernelLogReport
 from gpud.core.sample import Absent, Backend, Inventory, Pace, ProbeSpec, Reading, RunReport
 from gpud.core.settings import parse
+from gpud.show.document import StoreSize
 from tests import snapshots, standings
 from tests.events import (
     Event,
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
 LARGE_EVERY = 4  # rounds
 TIME = re.compile(rb"^gpud_time_seconds .*$", re.MULTILINE)
 SETTINGS = parse(None, {})
-HEALTHY = replace(
+HEALTHY = structs.replace(
     snapshots.ROOT,
-    dockerd=replace(snapshots.ROOT.dockerd, restarts={}),
-    agent=replace(snapshots.ROOT.agent, restarts=0),
+    dockerd=structs.replace(snapshots.ROOT.dockerd, restarts={}),
+    agent=structs.replace(snapshots.ROOT.agent, restarts=0),
     containers=None,
     kernel_log=KernelLogReport(counts={"noise": 21, "message_lost": 0}),
 )
@@ -100,7 +101,7 @@ class Machine:
             source_answered(
                 Answer("nvml", 5, wall_s, now.mono_s, self._readings(), duration_s=0.02), wall_s
             ),
-            root_read(replace(HEALTHY, written_s=wall_s, beat_s=now.mono_s), None, wall_s),
+            root_read(structs.replace(HEALTHY, written_s=wall_s, beat_s=now.mono_s), None, wall_s),
             evaluated(
                 {key: replace(one, open=(), slowdown=1.0) for key, one in unwell.items()},
                 wall_s,

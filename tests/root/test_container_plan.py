@@ -32,8 +32,8 @@ from gpud.root.containers import (
     LOOK_EVERY_S,
     RETRY_S,
     SETTLE_S,
+    ContainerJob,
     Containers,
-    Job,
     Plan,
     Task,
     TaskResult,
@@ -64,7 +64,7 @@ class World:
     toolkit: ToolkitState = ToolkitState.RUNTIME
     now_s: float = 1000.0
     tasks: list[tuple[float, Task]] = field(default_factory=list)
-    stages: list[ProbeStage] = field(default_factory=list)
+    stages: list[str] = field(default_factory=list)
     plan: Plan = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class World:
             self.now_s += STEP_S
             task = self.plan.due(self.dockerd, self.now_s, answers=self.answers)
             stage = self.plan.report.stage
-            if not self.stages or self.stages[-1] is not stage:
+            if not self.stages or self.stages[-1] != stage:
                 self.stages.append(stage)
             if task is not None:
                 self.tasks.append((self.now_s, task))
@@ -256,7 +256,7 @@ def test_plan_has_a_single_task_at_a_time_and_never_a_tight_loop(
 
 
 SPEC = 'cdiVersion: "0.5.0"\nkind: nvidia.com/gpu\ndevices: []\n'
-JOB = Job(Task.LOOK, "/run/docker.sock", "x:1", 1.0, "/run/mine", 1)
+JOB = ContainerJob(Task.LOOK, "/run/docker.sock", "x:1", 1.0, "/run/mine", 1)
 
 
 @pytest.mark.parametrize("text", [SPEC, '{\n  "kind": "nvidia.com/gpu",\n  "devices": []\n}'])

@@ -21,7 +21,7 @@ from gpud.core.report import ToolkitState
 from gpud.core.sample import Reason
 from gpud.root.conditions import PATH
 from gpud.root.container_probe import LABEL
-from gpud.root.containers import Job, Task, TaskResult
+from gpud.root.containers import ContainerJob, Task, TaskResult
 from tests.root.sample import PRINTED, gpu_docker, usable
 from tests.waiting import until
 
@@ -53,7 +53,7 @@ PROBE = [sys.executable, "-I", "-m", "gpud.root.container_probe"]
 
 
 def argv(gpu: GpuDocker, task: Task, image: str, **changed: Any) -> list[str]:
-    job = Job(
+    job = ContainerJob(
         task,
         gpu.dockerd.socket,
         image,

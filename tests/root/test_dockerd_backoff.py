@@ -5,12 +5,13 @@ The state machine alone, in model time; ``test_dockerd_foreign.py`` does it with
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gpud.core.health import Health, Level
 from gpud.core.report import DockerdReport, Owner, ProcessRef
@@ -93,7 +94,7 @@ class Machine:
 
 def health(status: DockerdReport) -> Health | None:
     """What the agent publishes of dockerd after root's report."""
-    earlier = dockerd_seen(**asdict(status))
+    earlier = dockerd_seen(**structs.asdict(status))
     return folded(earlier).health.get("dockerd")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from gpud.agent.serve.page import Frame, page
 from gpud.agent.state import status as published
 from gpud.agent.telemetry.fields import FIELDS
@@ -25,7 +27,9 @@ SMALL = "GPU-b1f6c9d2-0a35-4c77-8c60-93c5a1e07d48"
 
 def of(snapshot: Snapshot) -> dict[str, Any]:
     """Return the document of a snapshot as a command reads it: JSON."""
-    made: dict[str, Any] = json.loads(json.dumps(published.document(snapshot, now=snapshots.NOW)))
+    made: dict[str, Any] = json.loads(
+        msgspec.json.encode(published.document(snapshot, now=snapshots.NOW))
+    )
     return made
 
 

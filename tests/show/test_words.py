@@ -9,15 +9,15 @@ from msgspec import convert
 
 from gpud.core.sample import Skip
 from gpud.show import words
-from gpud.show.document import Stream
+from gpud.show.document import StreamReport
 
 EFFECT = {"ratio": 1.121, "low": 1.102, "high": 1.139}
 DRIVER = {"kind": "driver", "new_driver": "572.16", "effect": EFFECT, "at_s": 60.0}
 FELL = {"kind": "step", "new_driver": "572.16", "effect": {"ratio": 0.8, "low": 0.7, "high": 0.9}}
 
 
-def stream(**fields: Any) -> Stream:
-    return convert({"level": 5e-6, "slowdown": 1.004, "seen": 7, **fields}, Stream)
+def stream(**fields: Any) -> StreamReport:
+    return convert({"level": 5e-6, "slowdown": 1.004, "seen": 7, **fields}, StreamReport)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,9 @@ def stream(**fields: Any) -> Stream:
         (stream(level=None, slowdown=None, open=[FELL]), "25 % slower", "25 % slower"),
     ],
 )
-def test_stream_stands_to_its_usual_in_words(judged: Stream | None, much: str, whole: str) -> None:
+def test_stream_stands_to_its_usual_in_words(
+    judged: StreamReport | None, much: str, whole: str
+) -> None:
     stands = words.standing(judged)
     assert (stands.much, stands.whole) == (much, whole)
     assert stands.fires == bool(judged and judged.open)
@@ -54,7 +56,7 @@ def test_stream_stands_to_its_usual_in_words(judged: Stream | None, much: str, w
     ],
 )
 def test_last_run_is_compared_where_it_differs_from_the_verdict(
-    judged: Stream | None, figure: float, change: str
+    judged: StreamReport | None, figure: float, change: str
 ) -> None:
     assert words.latest_change(judged, figure) == change
 

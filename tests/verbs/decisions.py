@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpud.agent.regression.detector import Detector, Direction
-from gpud.agent.state import statusdocument
-from gpud.agent.state.gpus import KnownGpu
+from gpud.agent.state.status import alert_report
 from gpud.core.alerts import DRIVER_REGRESSION, Alert, Cause, Evidence, Severity
 from gpud.core.sample import StreamKey, Unit
+from gpud.show.document import ListedGpu
 from tests.events import made
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def made_alert(old: str = "572.16") -> Alert:
 
 def alert(old: str = "572.16", **changes: Any) -> dict[str, Any]:
     """One alert as the status document has it."""
-    return {**msgspec.to_builtins(statusdocument.alert(made_alert(old))), **changes}
+    return {**msgspec.to_builtins(alert_report(made_alert(old))), **changes}
 
 
 def document(**parts: Any) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def snapshot(*keys: StreamKey) -> Snapshot:
     return made(
         "1",
         0.0,
-        gpus={UUID: KnownGpu(0, "RTX", "0000:01:00.0", cuda=True)},
+        gpus={UUID: ListedGpu(0, "RTX", "0000:01:00.0", cuda=True)},
         streams=dict.fromkeys(keys or (SUBMIT,), standing),
         alerts=(made_alert(),),
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from gpud import cli
@@ -32,7 +33,8 @@ COMMAND = Path(sys.executable).parent / "gpud"
 
 def well() -> dict[str, Any]:
     """The document of a machine on which all is well, written now."""
-    published = document(snapshots.full(), now=Instant(time.time(), snapshots.NOW.mono_s))
+    now = Instant(time.time(), snapshots.NOW.mono_s)
+    published: dict[str, Any] = msgspec.to_builtins(document(snapshots.full(), now=now))
     health = {"level": 0, "reason": None, "detail": None, "fix": None, "since_s": time.time()}
     published["health"] = dict.fromkeys(published["health"], health)
     return published | {"state": "ok", "alerts": [], "breaker": None}

@@ -6,14 +6,15 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from gpud.agent.regression.commands import ALERT_ACKNOWLEDGED
 from gpud.agent.state import status
-from gpud.agent.state.snapshot import Expected
 from gpud.core.alerts import SHORT
 from gpud.core.clock import Instant
 from gpud.output import WIDTH
+from gpud.show.document import Expected
 from tests import serving
 from tests.events import made
 from tests.verbs.decisions import HOSTILE, NOW_S, alert, document, snapshot, stream
@@ -111,7 +112,7 @@ def test_firing_alert_that_nobody_acknowledged_is_a_problem_for_status_too(
     tmp_path: Path, acknowledged_s: float | None, ended_s: float | None, code: int, words: str
 ) -> None:
     changed = alert(ends_s=ended_s, firing=ended_s is None, acknowledged_s=acknowledged_s)
-    whole = status.document(made("0.1.0", NOW_S), now=Instant(NOW_S, 0.0))
+    whole = msgspec.to_builtins(status.document(made("0.1.0", NOW_S), now=Instant(NOW_S, 0.0)))
     ran = called(running(tmp_path, {**whole, "state": "ok", "alerts": [changed]}), "status")
     assert (ran.code, words in ran.out) == (code, True)
 

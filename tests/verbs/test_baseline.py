@@ -7,16 +7,17 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from gpud.agent.regression.commands import BASELINE_ACCEPTED, BASELINE_RESET, Choice
 from gpud.agent.regression.detector import Detector, Direction, Observation
 from gpud.agent.state import status
-from gpud.agent.state.gpus import KnownGpu
 from gpud.core.alerts import SHORT
 from gpud.core.clock import Instant
 from gpud.core.sample import StreamKey, Unit
 from gpud.output import WIDTH
+from gpud.show.document import ListedGpu
 from tests import serving
 from tests.events import made
 from tests.verbs.decisions import (
@@ -124,12 +125,12 @@ def test_streams_and_alerts_of_a_real_agent_are_shown(tmp_path: Path) -> None:
     known = made(
         "1",
         0.0,
-        gpus={UUID: KnownGpu(0, "RTX", "0000:01:00.0", cuda=True)},
+        gpus={UUID: ListedGpu(0, "RTX", "0000:01:00.0", cuda=True)},
         streams={SUBMIT: detector.standing()},
         units={SUBMIT: Unit.SECONDS},
         alerts=(made_alert(),),
     )
-    running(tmp_path, status.document(known, now=Instant(NOW_S, 1.0)))
+    running(tmp_path, msgspec.to_builtins(status.document(known, now=Instant(NOW_S, 1.0))))
     _, place, line = called(tmp_path, "baseline", "show").out.splitlines()
     assert (place, line.split()[:3]) == ("  GPU 0", ["launch", "submit", "12.4"])
     assert "because: driver 572.16 -> 576.02" in called(tmp_path, "alerts").out

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from gpud import discovery
@@ -28,7 +29,7 @@ FIRES = snapshots.SLOWER.fingerprint
 
 def published() -> dict[str, Any]:
     """Return the status of an agent with an alert that fires, one that ended, and GPU 17."""
-    status = document(snapshots.full(), now=snapshots.NOW)
+    status: dict[str, Any] = msgspec.to_builtins(document(snapshots.full(), now=snapshots.NOW))
     (alert,) = status["alerts"]
     ended = {"fingerprint": FIRES[:3] + "0" * 13, "firing": False, "ends_s": snapshots.NOW.wall_s}
     gpu = dict(next(iter(status["gpus"].values()))) | {"number": 17}

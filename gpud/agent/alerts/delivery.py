@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 import structlog
+from msgspec import structs
 
 from gpud.agent.alerts.message import RANK, Message, worst_first
 from gpud.agent.alerts.sink import TIMEOUT_S, attempt
 from gpud.agent.history import queries, records
-from gpud.agent.history.records import State, encoded
+from gpud.agent.history.records import SavedState, encoded
 from gpud.core.alerts import SINK_FAILING, Alert, Severity, SinkState
 from gpud.core.clock import Backoff
 from gpud.core.errors import StoreError
@@ -342,7 +343,9 @@ class Delivery:
         fix = None if error.fix is None else escaped(error.fix)
         log.warning("alerts_not_delivered", sink=name, reason=error.reason, detail=detail, fix=fix)
         failed = channel.state.failed + 1
-        state = replace(channel.state, failed=failed, reason=error.reason, detail=detail, fix=fix)
+        state = structs.replace(
+            channel.state, failed=failed, reason=error.reason, detail=detail, fix=fix
+        )
         self._publish(channel, state)
 
     def _publish(self, channel: Channel, state: SinkState) -> None:
@@ -387,7 +390,7 @@ class Delivery:
         """Write what the sinks were sent, beside the deliveries: a slow disk delays none."""
         self._unsaved = False
         sent = {c.sink.name: {"told": [*c.outbox.sent.values()]} for c in self._channels}
-        state = State(ROW, 0, self._now().wall_s, encoded(sent))
+        state = SavedState(ROW, 0, self._now().wall_s, encoded(sent))
         try:
             await asyncio.shield(self._history.write(records.write_states, [state]))
         except StoreError as error:

@@ -15,7 +15,7 @@ import msgspec
 from gpud.agent.measure.breaker import State
 from gpud.agent.regression import changes
 from gpud.agent.state.changes import run_conditions
-from gpud.agent.state.health import SEVERITY, Severity
+from gpud.agent.state.health import SEVERITY, FailureSeverity
 from gpud.core import containers
 from gpud.core.health import Level
 from gpud.core.sample import Reason
@@ -106,7 +106,7 @@ class SavedFunctions(msgspec.Struct, frozen=True):
     version: Literal[1] = 1
 
 
-class Observation(NamedTuple):
+class FunctionObservation(NamedTuple):
     """One result of a subject, at ``mark`` of the monotonic clock; None: it works."""
 
     mark: float
@@ -170,7 +170,7 @@ class Functions:
         self.lost = {s: loss for s, loss in self.lost.items() if s not in parts}
 
     def _count(
-        self, results: Mapping[Subject, Observation], driver: str | None, now_s: float
+        self, results: Mapping[Subject, FunctionObservation], driver: str | None, now_s: float
     ) -> set[Subject]:
         """Count each result once, and return the subjects that have another one than before."""
         courses, fresh = {}, set()
@@ -192,7 +192,7 @@ class Functions:
 
     def _end(
         self,
-        results: Mapping[Subject, Observation],
+        results: Mapping[Subject, FunctionObservation],
         fresh: set[Subject],
         snapshot: Snapshot,
         now_s: float,
@@ -250,7 +250,7 @@ class Functions:
         return subject if now_s - since_s >= OTHERS_S else None
 
 
-def observe(snapshot: Snapshot) -> dict[Subject, Observation]:
+def observe(snapshot: Snapshot) -> dict[Subject, FunctionObservation]:
     """Return the latest result of each subject; what says nothing of the driver is skipped."""
     return dict([*_cuda(snapshot), *_probes(snapshot), *_nvml(snapshot), *_container(snapshot)])
 
@@ -268,7 +268,7 @@ def current_driver(snapshot: Snapshot, now: Instant) -> str | None:
     return None
 
 
-def _cuda(snapshot: Snapshot) -> Iterator[tuple[Subject, Observation]]:
+def _cuda(snapshot: Snapshot) -> Iterator[tuple[Subject, FunctionObservation]]:
     inventory, mark = snapshot.measure.inventory, snapshot.measure.inventory_mono_s
     if inventory is None or mark is None or _says_nothing(inventory.failure):
         return
@@ -277,12 +277,12 @@ def _cuda(snapshot: Snapshot) -> Iterator[tuple[Subject, Observation]]:
         why = _why(inventory.failure)
         if health is not None and health.level is not Level.OK:
             why = Why(why.reason, why.detail, health.fix)
-        yield Subject(CUDA), Observation(mark, why)
+        yield Subject(CUDA), FunctionObservation(mark, why)
     elif inventory.devices:
-        yield Subject(CUDA), Observation(mark)
+        yield Subject(CUDA), FunctionObservation(mark)
 
 
-def _probes(snapshot: Snapshot) -> Iterator[tuple[Subject, Observation]]:
+def _probes(snapshot: Snapshot) -> Iterator[tuple[Subject, FunctionObservation]]:
     uuids = {gpu.number: uuid for uuid, gpu in snapshot.gpus.items()}
     for key, state in snapshot.measure.probes.items():
         uuid = None if key.gpu is None else uuids.get(key.gpu)
@@ -290,40 +290,45 @@ def _probes(snapshot: Snapshot) -> Iterator[tuple[Subject, Observation]]:
             continue
         if not _says_nothing(state.failure):
             why = None if state.failure is None else _why(state.failure)
-            yield Subject(PROBE, uuid, key.probe), Observation(state.finished_mono_s, why)
+            yield Subject(PROBE, uuid, key.probe), FunctionObservation(state.finished_mono_s, why)
 
 
-def _nvml(snapshot: Snapshot) -> Iterator[tuple[Subject, Observation]]:
+def _nvml(snapshot: Snapshot) -> Iterator[tuple[Subject, FunctionObservation]]:
     answer, health = snapshot.telemetry.answers.get(NVML), snapshot.health.get(NVML)
     if answer is None:
         return
     if answer.reason is None:
-        yield Subject(NVML), Observation(answer.taken_mono_s)
+        yield Subject(NVML), FunctionObservation(answer.taken_mono_s)
     elif health is not None and health.level > Level.OK:  # where there is no GPU it is well
         why = Why(answer.reason, answer.detail, health.fix)
-        yield Subject(NVML), Observation(answer.taken_mono_s, why)
+        yield Subject(NVML), FunctionObservation(answer.taken_mono_s, why)
 
 
-def _container(snapshot: Snapshot) -> Iterator[tuple[Subject, Observation]]:
+def _container(snapshot: Snapshot) -> Iterator[tuple[Subject, FunctionObservation]]:
     """Look at the last run in a container; a failure counts beside a good in-process run."""
     report = None if snapshot.root.report is None else snapshot.root.report.containers
     if report is None or report.run is None:
         return
     mark, failure = report.run.finished_mono_s, report.run.failure
     if failure is None:
-        yield Subject(CONTAINER), Observation(mark)
+        yield Subject(CONTAINER), FunctionObservation(mark)
         return
     compared = snapshot.root.comparison
-    alone = compared is not None and compared.verdict is containers.Verdict.ONLY_CONTAINER_FAILS
+    alone = (
+        compared is not None
+        and compared.verdict is containers.ContainerVerdict.ONLY_CONTAINER_FAILS
+    )
     if alone and report.image_present is not False and not _says_nothing(failure):
-        yield Subject(CONTAINER), Observation(mark, _why(failure))
+        yield Subject(CONTAINER), FunctionObservation(mark, _why(failure))
 
 
 def _says_nothing(failure: Failure | None) -> bool:
     """Return whether a failure says nothing of the driver: busy, not set up, or gpud's own."""
     if failure is None or failure.reason in OF_A_PROBE:
         return False
-    return SEVERITY[failure.reason] is not Severity.CRITICAL or failure.reason in NOT_THE_DRIVER
+    return (
+        SEVERITY[failure.reason] is not FailureSeverity.CRITICAL or failure.reason in NOT_THE_DRIVER
+    )
 
 
 def _why(failure: Failure) -> Why:

@@ -37,7 +37,7 @@ FAILURES: Final = (
 """Errors of a request, the first that matches counts."""
 
 
-class Refused(Exception):  # noqa: N818  # reads as the fact it states
+class JobRefused(Exception):  # noqa: N818  # reads as the fact it states
     """The job failed; has a slug, and words without secrets."""
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -52,7 +52,7 @@ def main() -> int:
     result: dict[str, Any]
     try:
         result = {"status": notify(job) if job["kind"] == "apprise" else post(job)}
-    except Refused as refused:
+    except JobRefused as refused:
         result = {"reason": refused.reason, "detail": str(refused)}
     print(json.dumps(result), flush=True)
     return 0
@@ -62,7 +62,7 @@ def post(job: dict[str, Any]) -> int:
     """Post ``body`` and return the status of the answer, of which no more is read.
 
     No proxy and no redirect is followed, and no variable of the environment counts. Errors:
-    ``Refused``.
+    ``JobRefused``.
     """
     headers = {
         "Content-Type": "application/json",
@@ -83,20 +83,20 @@ def post(job: dict[str, Any]) -> int:
         return connection.getresponse().status
     except ssl.SSLCertVerificationError as error:
         words = f"its certificate is not trusted: {error.verify_message}"
-        raise Refused("tls_failed", words) from error
+        raise JobRefused("tls_failed", words) from error
     except ssl.SSLError as error:
         words = f"no TLS with it: {error.reason or type(error).__name__}"
-        raise Refused("tls_failed", words) from error
+        raise JobRefused("tls_failed", words) from error
     except (OSError, ValueError, http.client.HTTPException) as error:
         for failure, reason, words in FAILURES:
             if isinstance(error, failure):
-                raise Refused(reason, words) from error
+                raise JobRefused(reason, words) from error
         words = getattr(error, "strerror", None) or type(error).__name__
-        raise Refused("unreachable", words) from error
+        raise JobRefused("unreachable", words) from error
 
 
 def notify(job: dict[str, Any]) -> int:
-    """Send ``title`` and ``body`` through Apprise. Errors: ``Refused``.
+    """Send ``title`` and ``body`` through Apprise. Errors: ``JobRefused``.
 
     Only this function imports it: it brings 170 services, 0.4 s and 40 MB. What a service answers
     is not passed on: it may quote the address.
@@ -104,7 +104,7 @@ def notify(job: dict[str, Any]) -> int:
     try:
         import apprise
     except ImportError:
-        raise Refused("no_apprise", "Apprise is not installed") from None
+        raise JobRefused("no_apprise", "Apprise is not installed") from None
     import logging
 
     logging.disable(logging.CRITICAL)
@@ -118,7 +118,7 @@ def notify(job: dict[str, Any]) -> int:
     )
     service = apprise.Apprise(asset=asset)
     if not service.add(job["url"]):
-        raise Refused("bad_url", "Apprise knows no service for this address")
+        raise JobRefused("bad_url", "Apprise knows no service for this address")
     kinds = {
         "critical": apprise.NotifyType.FAILURE,
         "warning": apprise.NotifyType.WARNING,
@@ -131,7 +131,7 @@ def notify(job: dict[str, Any]) -> int:
         notify_type=kinds.get(job["severity"], apprise.NotifyType.INFO),
     )
     if not delivered:
-        raise Refused("not_taken", "the service did not take it")
+        raise JobRefused("not_taken", "the service did not take it")
     return http.HTTPStatus.OK
 
 
@@ -150,14 +150,14 @@ def _token(path: str) -> str:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:  # noqa: PTH123  # of a descriptor
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise Refused("no_credentials", f"{path} is no plain file")
+                raise JobRefused("no_credentials", f"{path} is no plain file")
             token = file.read(LARGEST_TOKEN).decode("ascii").strip()
     except OSError as error:
-        raise Refused("no_credentials", f"{path} cannot be read: {error.strerror}") from error
+        raise JobRefused("no_credentials", f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise Refused("no_credentials", f"{path} has no token: it is not ASCII") from error
+        raise JobRefused("no_credentials", f"{path} has no token: it is not ASCII") from error
     if not token or not token.isprintable():
-        raise Refused("no_credentials", f"{path} has no token on one line")
+        raise JobRefused("no_credentials", f"{path} has no token on one line")
     return token
 
 

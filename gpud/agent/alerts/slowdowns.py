@@ -29,7 +29,7 @@ LONGEST_WINDOW, SHORTEST_WINDOW = 120, 8
 """Samples of a second window; it is as long as the first one, within these."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class AlarmFinding(msgspec.Struct, frozen=True):
     """An alarm of one stream. Its drivers are named as people do: "572.16", "576.02".
 
     ``judged`` counts the samples that the stream had judged by then. ``changed`` is what differs
@@ -80,10 +80,10 @@ class Incident(msgspec.Struct):
 
     name: str
     labels: dict[str, str]
-    findings: list[Finding] = msgspec.field(name="found")
+    findings: list[AlarmFinding] = msgspec.field(name="found")
     starts_s: float
     updated_s: float
-    ended: list[Finding] = []
+    ended: list[AlarmFinding] = []
     ends_s: float | None = None
     over: list[int] = []
 
@@ -101,7 +101,7 @@ class Incident(msgspec.Struct):
         return "old" in self.labels
 
     @property
-    def every(self) -> list[Finding]:
+    def every(self) -> list[AlarmFinding]:
         """The findings that last, and those that ended."""
         return [*self.findings, *self.ended]
 
@@ -115,12 +115,12 @@ class Incident(msgspec.Struct):
         """Return whether it concerns a GPU, by UUID; None is the CPU."""
         return any(finding.key.gpu == gpu for finding in self.every)
 
-    def add(self, findings: list[Finding], now_s: float) -> None:
+    def add(self, findings: list[AlarmFinding], now_s: float) -> None:
         """Add findings."""
         self.findings += findings
         self.updated_s = now_s
 
-    def end(self, is_over: Callable[[Finding], bool], now_s: float) -> bool:
+    def end(self, is_over: Callable[[AlarmFinding], bool], now_s: float) -> bool:
         """End findings, with the last of them the incident; return whether any ended."""
         over = [finding for finding in self.findings if is_over(finding)]
         if over:
@@ -136,7 +136,7 @@ class Incident(msgspec.Struct):
 class Suspect(msgspec.Struct):
     """A finding that nothing confirms yet; ``judged`` samples were when its window began."""
 
-    finding: Finding = msgspec.field(name="found")
+    finding: AlarmFinding = msgspec.field(name="found")
     judged: int
 
 
@@ -172,7 +172,7 @@ class Slowdowns:
             for other in self.firing
         )
 
-    def add(self, finding: Finding, now_s: float) -> None:
+    def add(self, finding: AlarmFinding, now_s: float) -> None:
         """Take in an alarm; an improvement is no incident, and ends what it ends."""
         every = [f.id for incident in self.incidents for f in incident.every]
         if finding.id in every or finding.id in (s.finding.id for s in self.suspects):
@@ -217,7 +217,7 @@ class Slowdowns:
         """End what rests on a stream that was accepted, reset or removed."""
         self._end(lambda finding: finding.key == stream, now_s)
 
-    def _confirm(self, finding: Finding, suspects: Collection[Suspect], now_s: float) -> None:
+    def _confirm(self, finding: AlarmFinding, suspects: Collection[Suspect], now_s: float) -> None:
         """Add a finding to the incident of its cause, or open one with the suspects that agree."""
         self.suspects = [suspect for suspect in self.suspects if suspect not in suspects]
         incident = next((i for i in self.firing if _same_cause(i, finding)), None)
@@ -251,7 +251,7 @@ class Slowdowns:
         if taken:
             update.add(taken, now_s)
 
-    def _end(self, is_over: Callable[[Finding], bool], now_s: float) -> None:
+    def _end(self, is_over: Callable[[AlarmFinding], bool], now_s: float) -> None:
         ended = [incident.end(is_over, now_s) for incident in self.incidents]
         suspects = [s for s in self.suspects if not is_over(s.finding)]
         if any(ended) or len(suspects) != len(self.suspects):
@@ -259,7 +259,7 @@ class Slowdowns:
             self.revision += 1
 
 
-def _named(findings: list[Finding]) -> tuple[str, dict[str, str]]:
+def _named(findings: list[AlarmFinding]) -> tuple[str, dict[str, str]]:
     """Name an incident: by an update if any finding is of one, else by GPU or CPU and moment."""
     update = next((finding for finding in findings if not finding.alarm.suspect), None)
     if update is not None:
@@ -277,7 +277,7 @@ def _named(findings: list[Finding]) -> tuple[str, dict[str, str]]:
     return SLOWDOWN, labels
 
 
-def _same_cause(incident: Incident, finding: Finding) -> bool:
+def _same_cause(incident: Incident, finding: AlarmFinding) -> bool:
     alarm = finding.alarm
     if not alarm.suspect:
         updates = [f for f in incident.every if not f.alarm.suspect]
@@ -290,7 +290,7 @@ def _same_cause(incident: Incident, finding: Finding) -> bool:
     return together and confirmed(alarm, (f.alarm for f in incident.every))
 
 
-def _agree(finding: Finding, other: Finding) -> bool:
+def _agree(finding: AlarmFinding, other: AlarmFinding) -> bool:
     """Return whether two streams confirm each other: the same update, or the same GPU and time."""
     if finding.key == other.key:
         return False
@@ -299,7 +299,7 @@ def _agree(finding: Finding, other: Finding) -> bool:
     return finding.key.gpu == other.key.gpu and alike(finding.alarm, other.alarm)
 
 
-def _blames_replaced_driver(finding: Finding, back: Finding) -> bool:
+def _blames_replaced_driver(finding: AlarmFinding, back: AlarmFinding) -> bool:
     """Return whether a finding blames the driver that went when its stream's twin came back.
 
     The twin is the same figure on the other power source, or by another version of the method: days
@@ -310,7 +310,7 @@ def _blames_replaced_driver(finding: Finding, back: Finding) -> bool:
     return twin and not finding.alarm.suspect and finding.alarm.new_driver == back.alarm.old_driver
 
 
-def _persists(finding: Finding, standing: StreamStanding) -> bool:
+def _persists(finding: AlarmFinding, standing: StreamStanding) -> bool:
     """Return whether the latest samples have half of a shift, on the scale of ratios.
 
     Slow samples are no part of a level: of their share all that is known is that it is open still.

@@ -19,17 +19,17 @@ import structlog
 from gpud.agent.alerts import causes, functions, wording
 from gpud.agent.alerts.functions import Components, Functions, SavedFunctions
 from gpud.agent.alerts.message import RANK
-from gpud.agent.alerts.slowdowns import Finding, Incident, Slowdowns, Suspect
+from gpud.agent.alerts.slowdowns import AlarmFinding, Incident, Slowdowns, Suspect
 from gpud.agent.history import queries, records
 from gpud.agent.history.queries import Sides
-from gpud.agent.history.records import State, encoded
+from gpud.agent.history.records import SavedState, encoded
 from gpud.agent.regression.causes import DXG
 from gpud.agent.regression.detector import ChangeKind
-from gpud.agent.state import statusdocument
-from gpud.agent.state.statusdocument import ToldAlert
+from gpud.agent.state.status import alert_report
 from gpud.core import advice, dxg
 from gpud.core.alerts import DRIVER_REGRESSION, FUNCTION_LOST, SLOWDOWN, UNWELL, Alert, Cause
 from gpud.core.errors import StoreError
+from gpud.show.document import AlertReport
 
 if TYPE_CHECKING:
     import sqlite3
@@ -309,7 +309,7 @@ class AlertState:
         incidents = SavedIncidents(slowdowns.incidents, slowdowns.suspects, self._gpus)
         now_s = self._now().wall_s
         states = [
-            State(name, 0, now_s, encoded(body))
+            SavedState(name, 0, now_s, encoded(body))
             for name, body in ((LEDGER, incidents), (FUNCTIONS, worked))
         ]
 
@@ -326,7 +326,7 @@ class AlertState:
 def put(transaction: sqlite3.Connection, alerts: Iterable[Alert]) -> None:
     """Write alerts, each in place of what was written of it before; the caller commits."""
     rows = []
-    for alert in map(statusdocument.alert, alerts):
+    for alert in map(alert_report, alerts):
         # Not msgspec's encoder: it refuses half a surrogate pair, which becomes "?" here.
         text = json.dumps(msgspec.to_builtins(alert), ensure_ascii=False)
         body = text.encode(errors="replace").decode()
@@ -340,10 +340,10 @@ def put(transaction: sqlite3.Connection, alerts: Iterable[Alert]) -> None:
 
 def within(
     connection: sqlite3.Connection, since_s: float, limit: int = MOST_ROWS
-) -> list[ToldAlert]:
+) -> list[AlertReport]:
     """Return what fired at any time since then, the latest beginning first."""
     condition = "ends_s IS NULL OR ends_s >= ? ORDER BY starts_s DESC, fingerprint LIMIT ?"
-    return list(_rows(connection, condition, (since_s, min(limit, MOST_ROWS + 1)), ToldAlert))
+    return list(_rows(connection, condition, (since_s, min(limit, MOST_ROWS + 1)), AlertReport))
 
 
 def _rows(
@@ -398,7 +398,7 @@ def _order(alert: Alert) -> tuple[bool, bool, int, float]:
     return not alert.firing, acknowledged, -RANK[alert.severity], -alert.starts_s
 
 
-async def _finding(decided: StreamAlarm, history: History, snapshot: Snapshot) -> Finding:
+async def _finding(decided: StreamAlarm, history: History, snapshot: Snapshot) -> AlarmFinding:
     """Return an alarm with its likely causes; an improvement needs none."""
     alarm, sides = decided.alarm, Sides()
     changed = tuple(Cause(d.kind, d.old, d.new) for d in decided.differences)
@@ -410,7 +410,7 @@ async def _finding(decided: StreamAlarm, history: History, snapshot: Snapshot) -
                 queries.conditions_around, decided.key, alarm.since_s, most, slow=slow
             )
         likely = causes.likely(sides.before, sides.after, changed, _messages(decided, snapshot))
-    return Finding(decided.key, decided.unit, alarm, decided.standing.judged, changed, likely)
+    return AlarmFinding(decided.key, decided.unit, alarm, decided.standing.judged, changed, likely)
 
 
 def _messages(decided: StreamAlarm, snapshot: Snapshot) -> Iterator[Cause]:

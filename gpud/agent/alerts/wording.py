@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gpud.agent.alerts.functions import Lost
-    from gpud.agent.alerts.slowdowns import Finding, Incident
+    from gpud.agent.alerts.slowdowns import AlarmFinding, Incident
     from gpud.core.health import Health
     from gpud.core.sample import StreamKey
 
@@ -190,7 +190,7 @@ def moment(at_s: float, form: str = "%Y-%m-%d %H:%M UTC") -> str:
     return datetime.fromtimestamp(min(max(at_s, 0.0), 2.0**37), UTC).strftime(form)
 
 
-def evidence(finding: Finding) -> Evidence:
+def evidence(finding: AlarmFinding) -> Evidence:
     """Return what one finding shows."""
     alarm, effect = finding.alarm, finding.alarm.effect
     falls = effect.ratio < 1
@@ -211,7 +211,7 @@ def evidence(finding: Finding) -> Evidence:
     )
 
 
-def _strongest(findings: Sequence[Finding]) -> list[Finding]:
+def _strongest(findings: Sequence[AlarmFinding]) -> list[AlarmFinding]:
     """Keep one finding of each stream: what came on top of another is no second figure."""
     weakest_first = sorted(findings, key=lambda finding: finding.slowdown)
     return list({finding.key: finding for finding in weakest_first}.values())
@@ -226,7 +226,7 @@ def _least_certain(row: Evidence) -> tuple[bool, float, str]:
     return not _certain(row), -row.low, str(row.stream)
 
 
-def _causes(findings: Sequence[Finding], *, machine: bool) -> list[Cause]:
+def _causes(findings: Sequence[AlarmFinding], *, machine: bool) -> list[Cause]:
     """Merge what the streams name: each cause once, the first of its kind."""
     every = [Cause(kinds.CPU, detail=kinds.MACHINE)] if machine else []
     for finding in sorted(findings, key=lambda finding: (finding.alarm.at_s, str(finding.key))):

@@ -129,7 +129,7 @@ class ChartQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class ChartSeries:
     """Figures that compare with each other, in columns: one entry for each step that has runs.
 
     Units: figures are in ``unit``, to six digits; they are null where every run was marked.
@@ -166,18 +166,18 @@ class HistoryAnswer:
     until_s: int
     step_s: int
     source: Literal["runs", "hours"]
-    series: list[Series]
+    series: list[ChartSeries]
     schema_version: int = SCHEMA_VERSION
 
 
 class UnknownName(LookupError):  # noqa: N818  # reads as the fact it states
     """A parameter names what neither the program nor the history has."""
 
-    def __init__(self, parameter: str, name: str, known: tuple[str, ...]) -> None:
+    def __init__(self, parameter: str, name: str, choices: tuple[str, ...]) -> None:
         super().__init__(name)
         self.parameter = parameter
         self.name = name
-        self.known = known
+        self.choices = choices
 
 
 def gpu_names(snapshot: Snapshot) -> tuple[str, ...]:
@@ -196,7 +196,9 @@ def read(directory: Path, query: ChartQuery, snapshot: Snapshot) -> HistoryAnswe
     return HistoryAnswer(query.probe, steps.since_s, steps.until_s, steps.length_s, source, series)
 
 
-def _checked(connection: sqlite3.Connection, query: ChartQuery, snapshot: Snapshot) -> list[Series]:
+def _checked(
+    connection: sqlite3.Connection, query: ChartQuery, snapshot: Snapshot
+) -> list[ChartSeries]:
     """Read the series, and look for names that nothing bears. Errors: ``UnknownName``."""
     series = _series(connection, query)
     current = {spec.name: spec.modes for spec in snapshot.measure.specs}
@@ -217,13 +219,13 @@ def _checked(connection: sqlite3.Connection, query: ChartQuery, snapshot: Snapsh
     return series
 
 
-def _series(connection: sqlite3.Connection, query: ChartQuery) -> list[Series]:
+def _series(connection: sqlite3.Connection, query: ChartQuery) -> list[ChartSeries]:
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_FIELD)
-    series: dict[tuple[str | None, str, int, str], Series] = {}
+    series: dict[tuple[str | None, str, int, str], ChartSeries] = {}
     for row in connection.execute(*_sql(connection, query)):
         key, step, counts, figures, drivers = row[:4], row[4], row[5:7], row[7:12], row[12]
         if key not in series:
-            series[key] = Series(*key, *([] for _ in range(9)))
+            series[key] = ChartSeries(*key, *([] for _ in range(9)))
         line = series[key]
         line.at_s.append((query.steps.first + step) * query.steps.length_s)
         line.n.append(counts[0])

@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpud.agent.history import queries
-from gpud.agent.history.records import Body, Finite, Flags, typed
+from gpud.agent.history.records import Finite, Flags, RecordBody, typed
 from gpud.agent.history.schema import CPU, FURTHEST_S, HOUR_S
 from gpud.core.requests import RowLine
 
@@ -123,8 +123,8 @@ class _Run(NamedTuple):
     flags: Flags
     duration_s: Finite
     boot_id: str
-    failure: Body | None
-    conditions: Body
+    failure: RecordBody | None
+    conditions: RecordBody
 
 
 class _Hour(NamedTuple):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from gpud.agent.history.records import Body, Entry, Finite, Flags, State, typed
+from gpud.agent.history.records import Entry, Finite, Flags, RecordBody, SavedState, typed
 from gpud.agent.history.schema import HOUR_S, PROBES, VERSION
 from gpud.agent.regression import commands
 from gpud.agent.regression.changes import GPUS, KINDS
@@ -64,7 +64,7 @@ def events(connection: sqlite3.Connection, window: Window) -> list[Entry]:
         f" AND {_among(window.kinds) if window.kinds else 1} ORDER BY at_s DESC, id DESC LIMIT ?",
         (since_s, until_s, *window.kinds, min(window.limit, MOST_EVENTS + 1)),
     )
-    return [Entry(*row) for row in typed(rows, tuple[Finite, str, Body])]
+    return [Entry(*row) for row in typed(rows, tuple[Finite, str, RecordBody])]
 
 
 def last_changes(connection: sqlite3.Connection) -> dict[str, Entry]:
@@ -93,7 +93,7 @@ def _numbered(
         f" WHERE {_among(kinds)} AND id > ? ORDER BY id",
         (*kinds, after),
     )
-    for number, at_s, kind, body in typed(rows, tuple[int, Finite, str, Body]):
+    for number, at_s, kind, body in typed(rows, tuple[int, Finite, str, RecordBody]):
         yield number, Entry(at_s, kind, body)
 
 
@@ -122,13 +122,13 @@ Similar: TypeAlias = tuple[dict[str, "Condition"], tuple[Flag, ...]]
 """Conditions and flags of a run."""
 
 
-class _Run(NamedTuple):
+class _RunRow(NamedTuple):
     number: int
     finished_s: Finite
     probe: str
     backend: str
     gpu: str | None
-    conditions: Body
+    conditions: RecordBody
     flags: Flags
 
 
@@ -180,7 +180,7 @@ def similar_runs(connection: sqlite3.Connection, probe: str, gpu_uuid: str) -> l
         " AND failure IS NULL AND flags IN (?, ?) ORDER BY id DESC LIMIT ?",
         (probe, gpu_uuid, *_UNFLAGGED_OR_SLOW, SIMILAR_RUNS),
     )
-    return list(typed(rows, tuple[Body, Flags]))
+    return list(typed(rows, tuple[RecordBody, Flags]))
 
 
 def first_run(connection: sqlite3.Connection, since_s: float) -> int:
@@ -223,7 +223,7 @@ def good_runs(
     for sample in typed(samples, _Median):
         medians[sample.run].append(sample[1:])
     runs = []
-    for run in typed(rows, _Run):
+    for run in typed(rows, _RunRow):
         figures = tuple(sorted(medians[run.number]))
         basics = run.probe, run.backend, run.gpu, run.finished_s
         runs.append(PastRun(run.number, RunFigures(*basics, figures, run.conditions, run.flags)))
@@ -252,7 +252,7 @@ def conditions_around(
             f" ORDER BY finished_s {order} LIMIT ?",
             (stream.probe, stream.gpu, *flags, since_s, most),
         )
-        conditions = [body for (body,) in typed(rows, tuple[Body])]
+        conditions = [body for (body,) in typed(rows, tuple[RecordBody])]
         sides.append(
             [body for body in conditions if (body.get("after.ac") is False) is stream.on_battery]
         )
@@ -262,7 +262,7 @@ def conditions_around(
 # What is usual, for ``gpud probe``
 
 
-class Series(NamedTuple):
+class StoredSeries(NamedTuple):
     """Figures that compare with each other; ``gpu`` is a UUID, None for the CPU."""
 
     gpu: str | None
@@ -273,12 +273,12 @@ class Series(NamedTuple):
 
 def usual(
     connection: sqlite3.Connection, probes: Sequence[str], since_s: float
-) -> dict[Series, tuple[float, ...]]:
+) -> dict[StoredSeries, tuple[float, ...]]:
     """Return the medians of the good, unflagged runs of ``probes`` after ``since_s``, by series.
 
     A distribution with two modes (``peaks``) has no median to compare with.
     """
-    medians: defaultdict[Series, list[float]] = defaultdict(list)
+    medians: defaultdict[StoredSeries, list[float]] = defaultdict(list)
     for probe in probes:
         rows = connection.execute(
             f"SELECT r.gpu_uuid, s.mode, {VERSION}, s.median"  # noqa: S608  # ours
@@ -287,7 +287,7 @@ def usual(
             (probe, since_s),
         )
         for gpu, mode, version, figure in typed(rows, tuple[str | None, str, int, Finite]):
-            medians[Series(gpu, probe, mode, version)].append(figure)
+            medians[StoredSeries(gpu, probe, mode, version)].append(figure)
     return {series: tuple(figures) for series, figures in medians.items()}
 
 
@@ -306,17 +306,17 @@ class Start(NamedTuple):
     """What the history holds when evaluation begins."""
 
     newest_run: int
-    contexts: State | None
+    contexts: SavedState | None
     streams: tuple[StreamKey, ...]  # that have a state
     alarms: Mapping[StreamKey, LastAlarm]
 
 
-def state(connection: sqlite3.Connection, name: str) -> State | None:
+def state(connection: sqlite3.Connection, name: str) -> SavedState | None:
     """Return a state, None where there is none."""
     rows = connection.execute(
         "SELECT name, upto_run, at_s, body FROM states WHERE name = ?", (name,)
     )
-    return next(typed(rows, State), None)
+    return next(typed(rows, SavedState), None)
 
 
 def start(connection: sqlite3.Connection) -> Start:

@@ -31,7 +31,7 @@ Finite = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info
 """A column of figures or of Unix times: SQLite keeps infinities."""
 
 
-class Body(dict[str, Condition]):
+class RecordBody(dict[str, Condition]):
     """A column with a JSON object of plain values."""
 
 
@@ -41,7 +41,7 @@ class Flags(tuple[Flag, ...]):
     __slots__ = ()
 
 
-_DECODED_AS: Final[dict[type, Any]] = {Body: dict[str, Condition], Flags: tuple[Flag, ...]}
+_DECODED_AS: Final[dict[type, Any]] = {RecordBody: dict[str, Condition], Flags: tuple[Flag, ...]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Entry:
     body: Mapping[str, Condition] = field(default_factory=dict)
 
 
-class State(NamedTuple):
+class SavedState(NamedTuple):
     """One row of ``states``: what the detectors, the alerts or the roll-ups go on with.
 
     ``upto_run`` is the newest run that it contains. Units: ``at_s`` is Unix time.
@@ -158,7 +158,7 @@ def write_command(transaction: sqlite3.Connection, command: Command, uid: int) -
     return replace(placed, number=number)
 
 
-def write_states(transaction: sqlite3.Connection, rows: Iterable[State]) -> None:
+def write_states(transaction: sqlite3.Connection, rows: Iterable[SavedState]) -> None:
     """Write states, each in place of the earlier one of its name."""
     transaction.executemany(
         "INSERT OR REPLACE INTO states (name, upto_run, at_s, body) VALUES (?, ?, ?, ?)", rows

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from gpud.agent.history import queries, records
-from gpud.agent.history.records import Finite, State, encoded, typed
+from gpud.agent.history.records import Finite, SavedState, encoded, typed
 from gpud.agent.history.schema import DAY_S, DRIVER, FURTHEST_S, HOUR_S, PROBES, VERSION
 from gpud.agent.history.store import Store
 from gpud.agent.regression.changes import KINDS
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
-from gpud.agent.state.snapshot import StoreSize
 from gpud.core.errors import StoreError
 from gpud.core.stats import quantile
+from gpud.show.document import StoreSize
 
 if TYPE_CHECKING:
     import sqlite3
@@ -86,7 +86,7 @@ async def measure(history: History, board: Board) -> None:
 # Hours
 
 
-class Progress(NamedTuple):
+class RollupProgress(NamedTuple):
     """How far the runs are rolled up, and the last hours in which runs were written.
 
     ``hours`` are Unix seconds at their beginning, all different, in the order of writing.
@@ -107,15 +107,15 @@ class _Hours(msgspec.Struct):
     hours: tuple[int, ...]
 
 
-def progress(connection: sqlite3.Connection) -> Progress:
+def progress(connection: sqlite3.Connection) -> RollupProgress:
     """Read the progress; a damaged one begins anew."""
     state = queries.state(connection, ROLLUPS)
     if state is None:
-        return Progress()
+        return RollupProgress()
     try:
-        return Progress(state.upto_run, msgspec.json.decode(state.body, type=_Hours).hours)
+        return RollupProgress(state.upto_run, msgspec.json.decode(state.body, type=_Hours).hours)
     except msgspec.MsgspecError:
-        return Progress()
+        return RollupProgress()
 
 
 def roll_up(transaction: sqlite3.Connection) -> bool:
@@ -140,7 +140,7 @@ def roll_up(transaction: sqlite3.Connection) -> bool:
         return False
     _roll_hour(transaction, hour_s)
     last = (*(hour for hour in before.hours if hour != hour_s), hour_s)[-BELIEVED_HOURS:]
-    state = State(ROLLUPS, run, float(hour_s), encoded({"hours": last}))
+    state = SavedState(ROLLUPS, run, float(hour_s), encoded({"hours": last}))
     records.write_states(transaction, [state])
     return True
 

@@ -50,7 +50,7 @@ _READ = (
     "memory_used_bytes",
     "memory_free_bytes",
 )
-ASKED = frozenset({"uuid", "throttle_reasons", *_READ})
+FIELDS_OF_A_RUN = frozenset({"uuid", "throttle_reasons", *_READ})
 """The telemetry fields that conditions are made of."""
 
 

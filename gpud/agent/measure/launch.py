@@ -52,7 +52,7 @@ ADVICE_LOCK = (
 )
 
 
-class Refused(Exception):  # noqa: N818  # it is an answer, not an error
+class LaunchRefused(Exception):  # noqa: N818  # it is an answer, not an error
     """The child was not started; ``skip`` says why."""
 
     def __init__(self, skip: Skip) -> None:
@@ -222,7 +222,7 @@ class Launcher:
     async def run(self, spec: ProbeSpec, job: Job, *, person: bool = False) -> RunReport:
         """Run one probe on one GPU; an open breaker does not keep a ``person`` from it.
 
-        Errors: ``Refused``; all else is in the report.
+        Errors: ``LaunchRefused``; all else is in the report.
         """
         gpu = spec.backend is Backend.CUDA
         work = _Work("--run", job, spec.budget_s, gpu=gpu, person=person)
@@ -270,10 +270,10 @@ class Launcher:
         """Hold the lock while a child runs; its inherited copy holds on by itself.
 
         None instead where a stuck child has it: that is no reason not to measure the CPU. One of
-        the CPU's own is: each further one would stay as well. Errors: ``Refused``.
+        the CPU's own is: each further one would stay as well. Errors: ``LaunchRefused``.
         """
         if not work.gpu and self._cpu_watch is not None:
-            raise Refused(Skip.STUCK)
+            raise LaunchRefused(Skip.STUCK)
         self._refuse_gpu_work(work)
         if self.lock_path is None:
             yield None
@@ -289,7 +289,7 @@ class Launcher:
     def _refuse_gpu_work(self, work: _Work) -> None:
         skip = self.closed_to_gpu_work() if work.gpu else None
         if skip is not None and not (work.person and skip is Skip.BREAKER_OPEN):
-            raise Refused(skip)
+            raise LaunchRefused(skip)
 
     async def _locked(self, fd: int) -> bool:
         """Wait for the lock; False where a stuck child has it. ``Errors: Refused``."""
@@ -298,7 +298,7 @@ class Launcher:
             if self._is_stuck(fd):
                 return False
             if time.monotonic() >= until_s:
-                raise Refused(Skip.CHILD_RUNNING)
+                raise LaunchRefused(Skip.CHILD_RUNNING)
             await asyncio.sleep(LOCK_LOOK_S)  # a flock held elsewhere gives no event to await
         note_holder(fd, None)
         return True

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gpud.agent.history.records import Run
 from gpud.agent.measure.gate import Due, Wait
-from gpud.agent.measure.launch import Launcher, Refused
+from gpud.agent.measure.launch import Launcher, LaunchRefused
 from gpud.agent.state.changes import run_conditions
 from gpud.agent.state.gpus import with_devices
 from gpud.agent.state.presence import misses_a_gpu
@@ -179,11 +179,11 @@ class Pipeline:
                 for device in await self._devices(spec):
                     waiting += await self._run(Due(spec, device))
         on_gpu = [spec for spec in self._specs if spec.backend is Backend.CUDA]
-        asked = not on_gpu or any(
+        list_gpus = not on_gpu or any(
             spec in due for spec in on_gpu
         )  # without GPU probes, too: there may be GPUs
-        if asked and self._inventory is None and not self._container_measures:
-            with contextlib.suppress(Refused):
+        if list_gpus and self._inventory is None and not self._container_measures:
+            with contextlib.suppress(LaunchRefused):
                 await self._look()  # what a run has lost is named in the same round
         return waiting
 
@@ -202,7 +202,7 @@ class Pipeline:
         if self._inventory is None:
             try:
                 await self._look()
-            except Refused as refused:
+            except LaunchRefused as refused:
                 self._count_skip(spec.name, refused.skip)
         devices = () if self._inventory is None else self._inventory.devices
         if self._inventory is not None and not devices:
@@ -238,7 +238,7 @@ class Pipeline:
             return []
         try:
             report = await self._launcher.run(due.spec, self._job(due))
-        except Refused as refused:
+        except LaunchRefused as refused:
             self._skip(due, refused.skip, before.at)
         else:
             await self._finish(due, report, before)
@@ -306,8 +306,8 @@ class Pipeline:
 
     def _with_driver(self, report: RunReport) -> RunReport:
         """Add the driver and machine to a run; what the child itself has seen is closer."""
-        beside = run_conditions(self._board.read(), self._now().mono_s)
-        return replace(report, conditions={**beside, **report.conditions})
+        circumstances = run_conditions(self._board.read(), self._now().mono_s)
+        return replace(report, conditions={**circumstances, **report.conditions})
 
     async def _store_and_evaluate(self, run: Run) -> None:
         """Write a run, then evaluate it; detector states are never written in between."""

@@ -19,11 +19,11 @@ from msgspec.structs import replace
 import gpud
 from gpud.agent import platform
 from gpud.agent.history import queries, reader
-from gpud.agent.history.queries import Series
+from gpud.agent.history.queries import StoredSeries
 from gpud.agent.measure import launch
 from gpud.agent.measure.breaker import State
 from gpud.agent.measure.clocks import now
-from gpud.agent.measure.launch import Refused
+from gpud.agent.measure.launch import LaunchRefused
 from gpud.agent.state.presence import nothing_expected, remembered
 from gpud.agent.state.snapshot import ChangesState, MachineState, MeasureState, Snapshot
 from gpud.agent.telemetry.answers import Telemetry
@@ -79,7 +79,7 @@ class Session:
         self._pipeline = pipeline
         self._patience_s = patience_s
         self._gave_up = False
-        self._past: Mapping[Series, tuple[float, ...]] = {}
+        self._past: Mapping[StoredSeries, tuple[float, ...]] = {}
 
     async def lines(self) -> AsyncGenerator[ProbeLine, None]:
         """Run everything, and yield the lines of the answer as they come.
@@ -134,7 +134,7 @@ class Session:
                     yield InventoryLine(inventory=result, no_gpu=no_gpu)
                 elif isinstance(result, WaitLine):
                     yield result
-        except Refused as refused:
+        except LaunchRefused as refused:
             for spec in specs:
                 yield self._not_run(1, spec, None, refused.skip)
 
@@ -153,7 +153,7 @@ class Session:
                     yield RanLine(repeat=repeat, gpu=gpu, report=result, usual=usual)
                 elif isinstance(result, WaitLine):
                     yield result
-        except Refused as refused:
+        except LaunchRefused as refused:
             yield self._not_run(repeat, spec, gpu, refused.skip)
 
     async def _patiently(
@@ -161,7 +161,7 @@ class Session:
     ) -> AsyncGenerator[WaitLine | RunReport | Inventory, None]:
         """Run a probe, or take the list of GPUs, once no other process measures.
 
-        The result is the last item, after the lines of waiting. Errors: ``Refused``.
+        The result is the last item, after the lines of waiting. Errors: ``LaunchRefused``.
         """
         begun_s, reported_s = time.monotonic(), 0.0
         while True:
@@ -174,7 +174,7 @@ class Session:
                     else:
                         result = await self._launcher.run(spec, job, person=True)
                 yield result
-            except Refused as refused:
+            except LaunchRefused as refused:
                 now_s = time.monotonic()
                 if refused.skip is not Skip.CHILD_RUNNING:
                     raise
@@ -206,7 +206,7 @@ class Session:
         if not isinstance(version, int):
             return {}
         past = {
-            sample.mode: self._past.get(Series(uuid, report.probe, sample.mode, version))
+            sample.mode: self._past.get(StoredSeries(uuid, report.probe, sample.mode, version))
             for sample in report.samples
         }
         return {mode: Usual(median(values), len(values)) for mode, values in past.items() if values}

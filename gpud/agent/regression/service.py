@@ -18,7 +18,7 @@ import structlog
 
 from gpud.agent.history import queries, records
 from gpud.agent.history.queries import CONTEXTS, STREAM
-from gpud.agent.history.records import State
+from gpud.agent.history.records import SavedState
 from gpud.agent.history.store import WAITING_LIMIT
 from gpud.agent.regression.commands import ALERT_ACKNOWLEDGED, EVERYTHING, Command
 from gpud.agent.regression.evaluation import Evaluator, figures, measurable, stream_name
@@ -195,11 +195,11 @@ class Regression:
         same = queries.state(transaction, CONTEXTS) is not None
         upto = queries.newest_run(transaction)
         shared = msgspec.json.encode(evaluator.shared).decode()
-        states = [State(CONTEXTS, upto, evaluator.shared.newest_s, shared)]
+        states = [SavedState(CONTEXTS, upto, evaluator.shared.newest_s, shared)]
         for key in unsaved.streams if same else evaluator.streams:
             if stream := evaluator.streams.get(key):
                 body = evaluator.encoded(key)
-                states.append(State(f"{STREAM}{stream_name(key)}", upto, stream.last_s, body))
+                states.append(SavedState(f"{STREAM}{stream_name(key)}", upto, stream.last_s, body))
         records.write_results(transaction, unsaved.alarms, unsaved.verdicts)
         records.write_states(transaction, states)
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Unpack
 
-    from gpud.agent.state.gpus import KnownGpu
     from gpud.agent.state.snapshot import (
         AlertsState,
         ChangesState,
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
         RegressionState,
         RootState,
         Snapshot,
-        StoreSize,
     )
     from gpud.agent.telemetry.answers import Telemetry
+    from gpud.show.document import ListedGpu, StoreSize
 
 log = structlog.get_logger()
 
@@ -37,7 +36,7 @@ class States(TypedDict, total=False):
     """New states of one or more subjects, as ``Snapshot`` names them."""
 
     machine: MachineState
-    gpus: Mapping[str, KnownGpu]
+    gpus: Mapping[str, ListedGpu]
     measure: MeasureState
     telemetry: Telemetry
     changes: ChangesState

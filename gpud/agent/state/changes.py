@@ -31,12 +31,13 @@ from gpud.agent.regression.changes import (
 )
 from gpud.agent.state import presence
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN, remembered
-from gpud.agent.state.snapshot import ChangesState, Expected
+from gpud.agent.state.snapshot import ChangesState
 from gpud.agent.state.telemetry import with_answer
 from gpud.agent.telemetry import answers
 from gpud.core import telemetry
 from gpud.core.errors import StoreError
 from gpud.core.health import Health, Level
+from gpud.show.document import Expected
 
 if TYPE_CHECKING:
     import sqlite3
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from gpud.core.clock import Instant
     from gpud.core.sample import Condition, Reading
 
-CHANGES_KEPT: Final = 16
+MOST_CHANGES: Final = 16
 AGAIN_S: Final = 5.0
 """How soon a history that could not be read or written is tried again, and a lost GPU looked up."""
 
@@ -86,7 +87,7 @@ class ChangeDetection:
         self._board = board
         self._now = now
         self._boot_id = boot_id
-        self._known = FactsSoFar()
+        self._facts = FactsSoFar()
         self._early: list[MachineChange] = []  # seen before the history was read
         self._noted: frozenset[str] | None = None  # GPUs the history knows; None: not read yet
         self._waiting: deque[Entry] = deque()
@@ -129,7 +130,7 @@ class ChangeDetection:
         """Compare driver and machine with what they were; publish and store what changed."""
         snapshot, now = self._board.read(), self._now()
         facts_now = facts(snapshot, now.mono_s, self._boot_id)
-        self._known, changes = changed(self._known, facts_now, now.wall_s, self._boot_id)
+        self._facts, changes = changed(self._facts, facts_now, now.wall_s, self._boot_id)
         self._tell(real(changes))
         if self._noted is None:
             self._early += changes
@@ -202,13 +203,13 @@ class ChangeDetection:
         now_s = self._now().wall_s
         published = real(self._early)
         continued = joined(self._early, past.last)
-        self._known = FactsSoFar(
-            {**recalled(past.last).held, **self._known.held}, self._known.latest
+        self._facts = FactsSoFar(
+            {**recalled(past.last).held, **self._facts.held}, self._facts.latest
         )
         self._early = []
         self._noted = frozenset(past.expected)
         changes = self._board.read().changes
-        latest = (*real(past.changes), *changes.latest)[-CHANGES_KEPT:]
+        latest = (*real(past.changes), *changes.latest)[-MOST_CHANGES:]
         changes = replace(changes, expected=past.expected, latest=latest)
         self._board.publish(changes=changes)
         moments = {(change.kind, change.new, change.at_s) for change in published}
@@ -235,7 +236,7 @@ def with_changes(state: ChangesState, changes: Sequence[MachineChange]) -> Chang
     counts = dict(state.counts)
     for change in changes:
         counts[change.kind] = counts.get(change.kind, 0) + 1
-    latest = (*state.latest, *changes)[-CHANGES_KEPT:]
+    latest = (*state.latest, *changes)[-MOST_CHANGES:]
     return replace(state, latest=latest, counts=counts)
 
 
@@ -243,7 +244,7 @@ def _past(connection: sqlite3.Connection) -> _Past:
     last = {kind: _change(entry) for kind, entry in queries.last_changes(connection).items()}
     changes = queries.events(connection, Window(kinds=KINDS, limit=MOST_EVENTS))
     latest = [_change(entry) for entry in changes]
-    return _Past(last, _expected(connection), tuple(reversed(real(latest)[:CHANGES_KEPT])))
+    return _Past(last, _expected(connection), tuple(reversed(real(latest)[:MOST_CHANGES])))
 
 
 def _expected(connection: sqlite3.Connection) -> dict[str, Expected]:
@@ -273,7 +274,7 @@ def _change(entry: Entry) -> MachineChange:
     )
 
 
-TOLD: Final = (
+FACT_FIELDS: Final = (
     changes.DRIVER_VERSION,
     changes.NVML_VERSION,
     changes.CUDA_VERSION,
@@ -284,7 +285,7 @@ TOLD: Final = (
 READ: Final = (changes.KERNEL, changes.WSL_VERSION, changes.WINDOWS_BUILD)
 """Kinds that cannot change while the virtual machine runs."""
 
-BESIDE_A_RUN: Final = (*TOLD, *READ)
+FACTS_OF_A_RUN: Final = (*FACT_FIELDS, *READ)
 """What is stored with the figures of a run, under these names."""
 
 CUDA_LISTS: Final = len(telemetry.LEVELS)
@@ -297,7 +298,7 @@ def facts(snapshot: Snapshot, now_mono_s: float, boot_id: str) -> dict[str, Fact
     facts_now = {
         reading.field: _fact(snapshot, reading, str(reading.value))
         for reading in readings
-        if reading.gpu is None and reading.field in TOLD and _is_text(reading)
+        if reading.gpu is None and reading.field in FACT_FIELDS and _is_text(reading)
     }
     texts = {kind: snapshot.machine.platform.get(kind) for kind in READ} | {
         changes.BOOT_ID: boot_id
@@ -310,7 +311,7 @@ def facts(snapshot: Snapshot, now_mono_s: float, boot_id: str) -> dict[str, Fact
 def run_conditions(snapshot: Snapshot, now_mono_s: float) -> dict[str, Condition]:
     """Give what is to be stored with a run that ended now."""
     current = facts(snapshot, now_mono_s, "")
-    return {kind: current[kind].text for kind in BESIDE_A_RUN if kind in current}
+    return {kind: current[kind].text for kind in FACTS_OF_A_RUN if kind in current}
 
 
 def _gpus(snapshot: Snapshot, readings: list[Reading]) -> Fact | None:

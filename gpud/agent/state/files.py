@@ -99,7 +99,7 @@ async def write_status(path: Path, board: Board, now: Callable[[], Instant]) -> 
     while True:
         await board.changed.wait()
         board.changed.clear()
-        document = status.typed(board.read(), now=now())
+        document = status.document(board.read(), now=now())
         temporary = path.with_suffix(".tmp")
         try:
             temporary.write_bytes(msgspec.json.encode(document) + b"\n")

@@ -7,10 +7,11 @@ listed, in PCI bus order; a newcomer takes a number that no GPU has had.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpud.core.sample import MOST_GPUS
+from gpud.show.document import ListedGpu
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,17 +23,7 @@ MIG = "MIG-"
 """The beginning of the UUID of an instance. CUDA gives that; NVML gives that of the whole card."""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownGpu:
-    """A GPU that was listed at least once. ``cuda`` is False while only NVML has listed it."""
-
-    number: int
-    name: str
-    pci_bus_id: str
-    cuda: bool
-
-
-def with_devices(gpus: Mapping[str, KnownGpu], devices: Sequence[Device]) -> dict[str, KnownGpu]:
+def with_devices(gpus: Mapping[str, ListedGpu], devices: Sequence[Device]) -> dict[str, ListedGpu]:
     """Add what CUDA lists, by UUID.
 
     A MIG instance has a UUID of its own; the first one takes the number NVML's GPU in the same slot
@@ -50,20 +41,20 @@ def with_devices(gpus: Mapping[str, KnownGpu], devices: Sequence[Device]) -> dic
             if (shown_by_nvml := next(in_slot, None)) is not None:
                 before = after.pop(shown_by_nvml)
         number = _free(after, device.index) if before is None else before.number
-        after[device.uuid] = KnownGpu(number, device.name, device.pci_bus_id, cuda=True)
+        after[device.uuid] = ListedGpu(number, device.name, device.pci_bus_id, cuda=True)
     present = {device.uuid for device in devices}
     _forget_oldest(after, [uuid for uuid in after if uuid not in present])
     return after
 
 
-def with_uuid(gpus: Mapping[str, KnownGpu], uuid: str) -> dict[str, KnownGpu]:
+def with_uuid(gpus: Mapping[str, ListedGpu], uuid: str) -> dict[str, ListedGpu]:
     """Add a GPU of which nothing but the UUID is known, such as one that a run was asked for."""
-    return {uuid: KnownGpu(_free(gpus, 0), "", "", cuda=True), **gpus}
+    return {uuid: ListedGpu(_free(gpus, 0), "", "", cuda=True), **gpus}
 
 
 def with_readings(
-    gpus: Mapping[str, KnownGpu], readings: Sequence[Reading]
-) -> tuple[dict[str, KnownGpu], tuple[Reading, ...]]:
+    gpus: Mapping[str, ListedGpu], readings: Sequence[Reading]
+) -> tuple[dict[str, ListedGpu], tuple[Reading, ...]]:
     """Replace the source's index in readings by the GPU's number, and add GPUs they show.
 
     A GPU is recognised by its UUID, else by its slot where one of the two UUIDs is missing or is
@@ -81,7 +72,7 @@ def with_readings(
         gpu = after.get(uuid) if uuid is not None else None
         gpu = gpu or _in_slot(after, slot, uuid)
         if gpu is None and uuid is not None:
-            gpu = KnownGpu(_free(after, index), texts.get("name", ""), slot, cuda=False)
+            gpu = ListedGpu(_free(after, index), texts.get("name", ""), slot, cuda=False)
             after[uuid] = gpu
         number = index if gpu is None else gpu.number
         if number not in numbers.values():
@@ -95,7 +86,7 @@ def with_readings(
     )
 
 
-def _in_slot(gpus: Mapping[str, KnownGpu], slot: str, uuid: str | None) -> KnownGpu | None:
+def _in_slot(gpus: Mapping[str, ListedGpu], slot: str, uuid: str | None) -> ListedGpu | None:
     """Return the GPU in a slot, unless both it and the reading have a UUID of a whole card."""
     for other, gpu in gpus.items():
         if (uuid is None or other.startswith(MIG)) and same_slot(gpu.pci_bus_id, slot):
@@ -103,7 +94,7 @@ def _in_slot(gpus: Mapping[str, KnownGpu], slot: str, uuid: str | None) -> Known
     return None
 
 
-def _forget_oldest(gpus: dict[str, KnownGpu], absent: Sequence[str]) -> None:
+def _forget_oldest(gpus: dict[str, ListedGpu], absent: Sequence[str]) -> None:
     for uuid in absent[: max(len(gpus) - MOST_GPUS, 0)]:
         del gpus[uuid]
 
@@ -118,6 +109,6 @@ def _slot(bus_id: str) -> str:
     return f"{domain.lstrip('0')}:{rest}"
 
 
-def _free(gpus: Mapping[str, KnownGpu], wish: int) -> int:
+def _free(gpus: Mapping[str, ListedGpu], wish: int) -> int:
     """Return a number that no GPU has had, also of those that are forgotten."""
     return max(wish, *(gpu.number + 1 for gpu in gpus.values()), 0)

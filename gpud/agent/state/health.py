@@ -6,7 +6,6 @@ that report themselves (``store``, ``http``, ``alerts`` ...) use ``Board.set_hea
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
@@ -65,9 +64,9 @@ def dated(now: Health, before: Health | None, now_s: float) -> Health:
     same = before is not None and (before.level, before.reason) == (now.level, now.reason)
     since_s = before.since_s if before is not None and same else now_s
     if now.level is Level.OK or now.detail:
-        return replace(now, since_s=since_s)
+        return structs.replace(now, since_s=since_s)
     words = (now.reason or "no reason is known").replace("_", " ")
-    return replace(now, detail=words, since_s=since_s)
+    return structs.replace(now, detail=words, since_s=since_s)
 
 
 def _each(snapshot: Snapshot) -> Iterator[tuple[str, Health | None]]:
@@ -161,7 +160,7 @@ def _dockerd(snapshot: Snapshot) -> Health | None:
         level = Level.OK if dockerd.reason is None else Level.DEGRADED
     else:
         # A machine that has no dockerd and does not manage one misses nothing.
-        absent = dockerd.owner is Owner.NONE and dockerd.policy == "observe"
+        absent = dockerd.owner == Owner.NONE and dockerd.policy == "observe"
         level = Level.DEGRADED if dockerd.state == "starting" or absent else Level.FAILED
     reason = dockerd.reason or (None if dockerd.up else dockerd.state)
     return Health(level, reason, dockerd.detail, dockerd.fix)
@@ -203,7 +202,7 @@ def _words(standing: Standing, kernel: str | None) -> str:
     return "; ".join(parts)
 
 
-class Severity(IntEnum):
+class FailureSeverity(IntEnum):
     """What a failed run calls for."""
 
     INFO = 0  # this machine does not offer it; nothing is wrong
@@ -226,18 +225,18 @@ _WARNING: Final = {
 }
 
 
-def _severity(reason: Reason) -> Severity:
+def _severity(reason: Reason) -> FailureSeverity:
     if reason in _INFO:
-        return Severity.INFO
-    return Severity.WARNING if reason in _WARNING else Severity.CRITICAL
+        return FailureSeverity.INFO
+    return FailureSeverity.WARNING if reason in _WARNING else FailureSeverity.CRITICAL
 
 
-SEVERITY: Final[Mapping[Reason, Severity]] = {reason: _severity(reason) for reason in Reason}
+SEVERITY: Final[Mapping[Reason, FailureSeverity]] = {reason: _severity(reason) for reason in Reason}
 """Every reason; one that is in neither set above is critical."""
 
-LEVEL: Final[Mapping[Severity, Level]] = {
-    Severity.INFO: Level.DEGRADED,  # a probe without a figure is not what was asked for
-    Severity.WARNING: Level.DEGRADED,
-    Severity.CRITICAL: Level.FAILED,
+LEVEL: Final[Mapping[FailureSeverity, Level]] = {
+    FailureSeverity.INFO: Level.DEGRADED,  # a probe without a figure is not what was asked for
+    FailureSeverity.WARNING: Level.DEGRADED,
+    FailureSeverity.CRITICAL: Level.FAILED,
 }
 """What a failed run makes of the health of its component."""

@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent.regression.changes import GPUS, uuids
-from gpud.agent.state.snapshot import Expected
 from gpud.core import advice
 from gpud.core.advice import Platform, Situation
 from gpud.core.health import Health, Level
 from gpud.core.sample import MOST_GPUS, Absent, Reason
+from gpud.show.document import Expected
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from gpud.agent.regression.evaluation import JUDGED
-from gpud.agent.state.snapshot import Recent, Series
+from gpud.agent.state.snapshot import Recent, RecentKey
 from gpud.core.errors import StoreError
 from gpud.core.sample import Pace, Unit
 from gpud.core.stats import median
@@ -40,10 +40,10 @@ DIGITS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class RecentPoint:
     """A clean median: of a run that has just ended, or of one that the history gives."""
 
-    series: Series
+    series: RecentKey
     unit: Unit
     version: int
     at_s: float
@@ -52,13 +52,17 @@ class Point:
 
 def points(
     report: RunReport, gpu: str | None, at_s: float, flags: Iterable[Flag]
-) -> tuple[Point, ...]:
+) -> tuple[RecentPoint, ...]:
     """Give what a finished run adds: nothing where it failed, is marked, or has two humps."""
     if report.failure is not None or any(flags):
         return ()
     return tuple(
-        Point(
-            Series(gpu, report.probe, sample.mode), sample.unit, report.version, at_s, sample.median
+        RecentPoint(
+            RecentKey(gpu, report.probe, sample.mode),
+            sample.unit,
+            report.version,
+            at_s,
+            sample.median,
         )
         for sample in report.samples
         if sample.unit in JUDGED and not sample.peaks and math.isfinite(sample.median)
@@ -66,8 +70,8 @@ def points(
 
 
 def with_points(
-    recent: Mapping[Series, Recent], specs: Iterable[ProbeSpec], fresh: Iterable[Point]
-) -> dict[Series, Recent]:
+    recent: Mapping[RecentKey, Recent], specs: Iterable[ProbeSpec], fresh: Iterable[RecentPoint]
+) -> dict[RecentKey, Recent]:
     """Take points in, each of its series in the order of time."""
     paces = {spec.name: spec.pace for spec in specs}
     after = dict(recent)
@@ -83,15 +87,15 @@ def with_points(
 
 
 def with_past(
-    recent: Mapping[Series, Recent], specs: Iterable[ProbeSpec], past: Iterable[Point]
-) -> dict[Series, Recent]:
+    recent: Mapping[RecentKey, Recent], specs: Iterable[ProbeSpec], past: Iterable[RecentPoint]
+) -> dict[RecentKey, Recent]:
     """Put what the history knows in front of what has come in since; what both know counts once."""
     ordered = sorted(past, key=lambda point: point.at_s)
     named = {point.series for point in ordered}
     others = {series: line for series, line in recent.items() if series not in named}
     after = with_points(others, specs, ordered)
     since = [
-        Point(series, line.unit, line.version, at_s, value)
+        RecentPoint(series, line.unit, line.version, at_s, value)
         for series in named
         if (line := recent.get(series)) is not None
         for at_s, value in zip(line.at_s, line.medians, strict=True)
@@ -100,7 +104,7 @@ def with_past(
     return with_points(after, specs, since)
 
 
-def document(recent: Mapping[Series, Recent]) -> list[dict[str, Any]]:
+def document(recent: Mapping[RecentKey, Recent]) -> list[dict[str, Any]]:
     """Give the series as plain JSON data, the times as whole seconds after the first."""
     return [
         {
@@ -119,7 +123,7 @@ def document(recent: Mapping[Series, Recent]) -> list[dict[str, Any]]:
     ]
 
 
-def _added(before: Recent, point: Point, *, hourly: bool) -> Recent:
+def _added(before: Recent, point: RecentPoint, *, hourly: bool) -> Recent:
     if before.at_s and point.at_s < before.at_s[-1] - HOUR_S:
         # The clock was set back: what seems to lie ahead is of no known time.
         before = Recent(point.unit, point.version)
@@ -156,7 +160,7 @@ async def restore(history: History, board: Board) -> None:
         if specs:
             paces = {spec.name: spec.pace for spec in specs}
             with suppress(StoreError):  # told by the runs that cannot be kept either
-                points: list[Point] = []
+                points: list[RecentPoint] = []
                 for probe, pace in paces.items():  # one at a time: a run that ends waits for less
                     points += await _last_points(history, probe, RUNS[pace])
                 measure = board.read().measure
@@ -166,11 +170,11 @@ async def restore(history: History, board: Board) -> None:
         await asyncio.sleep(AGAIN_S)
 
 
-async def _last_points(history: History, probe: str, most: int) -> list[Point]:
+async def _last_points(history: History, probe: str, most: int) -> list[RecentPoint]:
     return await history.read(lambda connection: list(last(connection, probe, most)))
 
 
-def last(connection: sqlite3.Connection, probe: str, most: int) -> Iterator[Point]:
+def last(connection: sqlite3.Connection, probe: str, most: int) -> Iterator[RecentPoint]:
     """Give the clean medians of a probe's ``most`` newest clean runs on each GPU, newest first.
 
     SQLite's errors pass; what a damaged disk has made of a row is passed over.
@@ -187,8 +191,8 @@ def last(connection: sqlite3.Connection, probe: str, most: int) -> Iterator[Poin
     )
     for at_s, gpu, conditions, mode, unit, value in rows:
         if unit in _UNITS and _finite(at_s) and _finite(value):
-            series = Series(None if gpu is None else _text(gpu), probe, _text(mode))
-            yield Point(series, Unit(unit), _version(conditions), at_s, value)
+            series = RecentKey(None if gpu is None else _text(gpu), probe, _text(mode))
+            yield RecentPoint(series, Unit(unit), _version(conditions), at_s, value)
 
 
 def _version(body: bytes | None) -> int:

@@ -11,21 +11,21 @@ from gpud.agent.state.snapshot import (
     MeasureState,
     ProbeKey,
     ProbeState,
-    PutOff,
     Snapshot,
     number,
     probe_key,
 )
 from gpud.core import containers, stats
 from gpud.core.sample import Backend
+from gpud.show.document import PutOff
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
     from typing import TypeVar
 
-    from gpud.agent.state.gpus import KnownGpu
     from gpud.core.clock import Instant
     from gpud.core.sample import Buckets, Flag, Inventory, ProbeSpec, RunReport, Skip
+    from gpud.show.document import ListedGpu
 
     K = TypeVar("K", bound=Hashable)
     from gpud.core.containers import Comparison
@@ -42,7 +42,7 @@ def with_specs(
 
 
 def with_inventory(
-    measure: MeasureState, inventory: Inventory, gpus: Mapping[str, KnownGpu], now_mono_s: float
+    measure: MeasureState, inventory: Inventory, gpus: Mapping[str, ListedGpu], now_mono_s: float
 ) -> MeasureState:
     """Take in CUDA's list, whose GPUs ``gpus`` holds. Series of a GPU that is gone go with it."""
     here = {None, *(gpus[device.uuid].number for device in inventory.devices)}
@@ -58,7 +58,7 @@ def with_inventory(
 
 def with_run(  # noqa: PLR0913, PLR0917  # a run, and where and when it was
     measure: MeasureState,
-    gpus: Mapping[str, KnownGpu],
+    gpus: Mapping[str, ListedGpu],
     report: RunReport,
     uuid: str | None,
     at: Instant,
@@ -229,7 +229,11 @@ def comparison(snapshot: Snapshot, root: RootReport) -> Comparison | None:
     )
     before = snapshot.root.comparison
     same_run = before is not None and before.run_mono_s == report.run.finished_mono_s
-    return before if same_run and result.verdict is containers.Verdict.NOT_COMPARABLE else result
+    return (
+        before
+        if same_run and result.verdict is containers.ContainerVerdict.NOT_COMPARABLE
+        else result
+    )
 
 
 def _in_process(snapshot: Snapshot, gpu: int | None, beat_s: float) -> containers.InProcess | None:

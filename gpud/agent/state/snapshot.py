@@ -19,13 +19,11 @@ from gpud.agent.telemetry import answers
 from gpud.agent.telemetry.answers import Telemetry
 from gpud.core import clock
 from gpud.core.health import Health, Level
-from gpud.core.sample import Skip
 
 if TYPE_CHECKING:
     from gpud.agent.measure.breaker import Standing
     from gpud.agent.regression.changes import MachineChange
     from gpud.agent.regression.detector import StreamStanding
-    from gpud.agent.state.gpus import KnownGpu
     from gpud.core.alerts import Alert, SinkState
     from gpud.core.containers import Comparison
     from gpud.core.report import RootReport
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
         StreamKey,
         Unit,
     )
+    from gpud.show.document import Expected, ListedGpu, PutOff, StoreSize
     from gpud.show.refusals import Refused
 
 ALLOWANCE_S: Final = 30.0
@@ -73,36 +72,7 @@ class ProbeState:
     flags: tuple[Flag, ...] = ()  # of the last run
 
 
-@dataclass(frozen=True, slots=True)
-class PutOff:
-    """How often in a row a probe was skipped, the last time for ``reason``."""
-
-    count: int
-    reason: Skip
-    starving: bool  # it has been put off for too long
-    utilization_gpu_ratio: float | None = None  # by others, where the GPU was busy
-
-
-@dataclass(frozen=True, slots=True)
-class StoreSize:
-    """How much the history holds. ``waiting`` runs are in memory only, ``dropped`` ones lost."""
-
-    n_bytes: int  # on the disk, its log included
-    runs: int
-    waiting: int
-    dropped: int  # since the agent started
-    first_s: float | None = None  # Unix time of the oldest run or hour that is kept
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """A GPU that was here. ``gone_s``: the Unix time at which CUDA first did not list it."""
-
-    name: str
-    gone_s: float | None = None
-
-
-class Series(NamedTuple):
+class RecentKey(NamedTuple):
     """Names a series; ``gpu`` is a UUID, None for the CPU."""
 
     gpu: str | None
@@ -154,7 +124,7 @@ class MeasureState(Struct, frozen=True):
     put_off: Mapping[ProbeKey, PutOff] = {}  # since their last run
     flagged: Mapping[tuple[str, str], int] = {}  # runs, by Flag
     latencies: Mapping[tuple[int, str], Buckets] = {}  # (gpu, mode)
-    recent: Mapping[Series, Recent] = {}
+    recent: Mapping[RecentKey, Recent] = {}
     breaker: Standing | None = None  # None until the launcher has looked
     gpu_seconds: float = 0.0
     vram_peak_bytes: int | None = None  # the most one run of a probe took
@@ -204,7 +174,7 @@ class Snapshot(Struct, frozen=True):
     """Everything published, at one moment. ``health`` is by component."""
 
     machine: MachineState
-    gpus: Mapping[str, KnownGpu] = {}  # by UUID, all that were ever seen
+    gpus: Mapping[str, ListedGpu] = {}  # by UUID, all that were ever seen
     measure: MeasureState = MeasureState()
     telemetry: Telemetry = Telemetry()
     changes: ChangesState = ChangesState()
@@ -216,7 +186,7 @@ class Snapshot(Struct, frozen=True):
     health: Mapping[str, Health] = {}
 
 
-def probe_key(gpus: Mapping[str, KnownGpu], probe: str, uuid: str | None) -> ProbeKey:
+def probe_key(gpus: Mapping[str, ListedGpu], probe: str, uuid: str | None) -> ProbeKey:
     """Return the key of a probe on the GPU with this UUID, None for the CPU."""
     return ProbeKey(probe, None if uuid is None else gpus[uuid].number)
 

@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from gpud.agent.state import recent
 from gpud.agent.state.health import SEVERITY
 from gpud.agent.state.snapshot import ProbeKey, RegressionState, overall
-from gpud.agent.state.statusdocument import (
-    Counters,
-    Figures,
-    LastRun,
-    LeftOut,
-    RecentSeries,
-    Source,
-    StatusDocument,
-    Stream,
-    ToldFailure,
-    ToldReading,
-    ToldTelemetry,
-    alert,
-    parts,
-)
 from gpud.agent.telemetry import answers
 from gpud.core import telemetry
 from gpud.core.health import Level
 from gpud.core.sample import plain
+from gpud.show.document import (
+    AlertReport,
+    BreakerReport,
+    ChangeReport,
+    ComparisonReport,
+    Counters,
+    CudaReport,
+    LastRun,
+    ReadingReport,
+    RecentSeries,
+    RunFailure,
+    SkippedProbe,
+    SourceReport,
+    Status,
+    StreamReport,
+    TelemetryReport,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -36,22 +38,17 @@ if TYPE_CHECKING:
     from gpud.agent.regression.detector import StreamStanding
     from gpud.agent.state.snapshot import ProbeState, Snapshot
     from gpud.agent.telemetry.answers import Telemetry
+    from gpud.core.alerts import Alert
     from gpud.core.clock import Instant
-    from gpud.core.sample import Failure, Sample, StreamKey, Unit
+    from gpud.core.sample import StreamKey, Unit
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 
-def document(snapshot: Snapshot, *, now: Instant) -> dict[str, Any]:
-    """Give everything a person or a program may want to know, as plain JSON data.
-
-    Units: names carry them; ``*_s`` that are moments are Unix seconds.
-    """
-    plain_data: dict[str, Any] = msgspec.to_builtins(typed(snapshot, now=now))
-    return plain_data
-
-
-def typed(snapshot: Snapshot, *, now: Instant) -> StatusDocument:
-    """Give the same as types, which only need to be encoded."""
-    return StatusDocument(
+def document(snapshot: Snapshot, *, now: Instant) -> Status:
+    """Make the document of a snapshot."""
+    measure, changes = snapshot.measure, snapshot.changes
+    return Status(
         version=snapshot.machine.version,
         state=Level(overall(snapshot)).name.lower(),
         written_s=now.wall_s,
@@ -61,67 +58,76 @@ def typed(snapshot: Snapshot, *, now: Instant) -> StatusDocument:
         platform=snapshot.machine.platform,
         health=snapshot.health,
         root=snapshot.root.report,
-        containers=snapshot.root.comparison,
+        containers=optional(ComparisonReport, snapshot.root.comparison),
         gpus=snapshot.gpus,
-        breaker=snapshot.measure.breaker,
-        changes=snapshot.changes.latest,
-        expected=snapshot.changes.expected,
-        cuda=snapshot.measure.inventory,
-        probes=tuple(_probe(key, state) for key, state in snapshot.measure.probes.items()),
+        breaker=optional(BreakerReport, measure.breaker),
+        changes=tuple(built(ChangeReport, change) for change in changes.latest),
+        expected=changes.expected,
+        cuda=optional(CudaReport, measure.inventory),
+        probes=tuple(_last_run(key, state) for key, state in measure.probes.items()),
         put_off=tuple(
-            LeftOut(**parts(value), probe=key.probe, gpu=key.gpu)
-            for key, value in snapshot.measure.put_off.items()
+            built(SkippedProbe, skipped, probe=key.probe, gpu=key.gpu)
+            for key, skipped in measure.put_off.items()
         ),
         streams=tuple(
             _stream(snapshot, key) for key in sorted(snapshot.regression.streams, key=_order)
         ),
-        recent=tuple(RecentSeries(**each) for each in recent.document(snapshot.measure.recent)),
+        recent=tuple(RecentSeries(**series) for series in recent.document(measure.recent)),
         telemetry=_telemetry(snapshot.telemetry, now),
-        alerts=tuple(alert(each) for each in snapshot.alerts.alerts),
+        alerts=tuple(alert_report(alert) for alert in snapshot.alerts.alerts),
         sinks=snapshot.alerts.sinks,
         store=snapshot.store,
-        counters=Counters(
-            runs=snapshot.measure.runs,
-            failures={f"{p}:{why}": n for (p, why), n in snapshot.measure.failures.items()},
-            skips={f"{p}:{why}": n for (p, why), n in snapshot.measure.skips.items()},
-            flagged={f"{p}:{flag}": n for (p, flag), n in snapshot.measure.flagged.items()},
-            changes=snapshot.changes.counts,
+        counters=built(
+            Counters,
+            measure,
+            failures={f"{p}:{why}": n for (p, why), n in measure.failures.items()},
+            skips={f"{p}:{why}": n for (p, why), n in measure.skips.items()},
+            flagged={f"{p}:{flag}": n for (p, flag), n in measure.flagged.items()},
+            changes=changes.counts,
             clock_jumps=snapshot.machine.clock_jumps,
             paused_s=snapshot.machine.paused_s,
-            children=snapshot.measure.children,
-            gpu_seconds=snapshot.measure.gpu_seconds,
-            vram_peak_bytes=snapshot.measure.vram_peak_bytes,
-            pinned_peak_bytes=snapshot.measure.pinned_peak_bytes,
         ),
     )
 
 
-def figures(sample: Sample) -> dict[str, Any]:
-    """Give what ``Figures`` tell of a sample: all but its distribution."""
-    return {name: value for name, value in parts(sample).items() if name != "buckets"}
+def built(kind: type[T], source: object, **more: object) -> T:
+    """Make a part of the document of the attributes that ``source`` has by its names, and more."""
+    values = {
+        name: getattr(source, name) for name in kind.__struct_fields__ if hasattr(source, name)
+    }
+    return msgspec.convert(values | more, kind, from_attributes=True)
 
 
-def _probe(key: ProbeKey, state: ProbeState) -> LastRun:
-    report = state.report
-    return LastRun(
+def optional(kind: type[T], source: object | None) -> T | None:
+    """Make a part of the document, None where there is no source."""
+    return None if source is None else built(kind, source)
+
+
+def alert_report(alert: Alert) -> AlertReport:
+    """Return an alert as it is published and kept."""
+    return built(AlertReport, alert)
+
+
+def _last_run(key: ProbeKey, state: ProbeState) -> LastRun:
+    report, failure = state.report, state.failure
+    return built(
+        LastRun,
+        state,
         probe=key.probe,
         gpu=key.gpu,
-        backend=state.backend,
-        last_success_s=state.last_success_s,
-        duration_s=state.duration_s,
-        failure=_failure(state.failure) if state.failure is not None else None,
+        failure=failure
+        and built(RunFailure, failure, severity=SEVERITY[failure.reason].name.lower()),
         missing=report.missing if report else (),
         conditions=report.conditions if report else {},
-        flags=state.flags,
         curve=report.curve if report else (),
-        samples=tuple(Figures(**figures(sample)) for sample in state.samples),
     )
 
 
-def _stream(snapshot: Snapshot, key: StreamKey) -> Stream:
+def _stream(snapshot: Snapshot, key: StreamKey) -> StreamReport:
     standing = snapshot.regression.streams[key]
-    return Stream(
-        **parts(standing),
+    return built(
+        StreamReport,
+        standing,
         gpu=number(snapshot, key),
         uuid=key.gpu,
         probe=key.probe,
@@ -137,41 +143,35 @@ def _order(key: StreamKey) -> tuple[Any, ...]:
     return (key.gpu or "", key.probe, key.mode, key.version, key.on_battery)
 
 
-def _failure(failure: Failure) -> ToldFailure:
-    return ToldFailure(**parts(failure), severity=SEVERITY[failure.reason].name.lower())
-
-
-def _telemetry(state: Telemetry, now: Instant) -> ToldTelemetry:
-    taken = [answer.taken_s for answer in answers.ranked(state) if answer.holds(now.mono_s)]
-    return ToldTelemetry(
+def _telemetry(state: Telemetry, now: Instant) -> TelemetryReport:
+    ranked = answers.ranked(state)
+    holding = [answer.taken_s for answer in ranked if answer.holds(now.mono_s)]
+    sources = {
+        answer.source: built(
+            SourceReport,
+            answer,
+            up=answer.holds(now.mono_s),
+            last_success_s=state.last_success_s.get(answer.source),
+            failures={
+                reason: count
+                for (source, reason), count in state.failures.items()
+                if source == answer.source
+            },
+        )
+        for answer in ranked
+    }
+    return TelemetryReport(
         level=telemetry.LEVELS[answers.level(state, now.mono_s)],
-        taken_s=taken[0] if taken else None,  # by the best source
-        sources={
-            answer.source: Source(
-                level=answer.level,
-                up=answer.holds(now.mono_s),
-                reason=answer.reason,
-                detail=answer.detail,
-                fix=answer.fix,
-                taken_s=answer.taken_s,
-                duration_s=answer.duration_s,
-                last_success_s=state.last_success_s.get(answer.source),
-                failures={
-                    reason: count
-                    for (source, reason), count in state.failures.items()
-                    if source == answer.source
-                },
-            )
-            for answer in answers.ranked(state)
-        },
+        taken_s=holding[0] if holding else None,  # by the best source
+        sources=sources,
         readings=tuple(
-            ToldReading(**plain(reading)) for reading in answers.current(state, now.mono_s)
+            ReadingReport(**plain(reading)) for reading in answers.current(state, now.mono_s)
         ),
         program_starts=state.starts,
     )
 
 
-class Place(NamedTuple):
+class FigurePlace(NamedTuple):
     """What people take for one series: the power source and the probe's version are not in it."""
 
     gpu: int | None  # its number; None for the CPU
@@ -185,7 +185,7 @@ def number(snapshot: Snapshot, stream: StreamKey) -> int | None:
     return None if gpu is None else gpu.number
 
 
-def places(snapshot: Snapshot) -> dict[Place, tuple[StreamKey, ...]]:
+def places(snapshot: Snapshot) -> dict[FigurePlace, tuple[StreamKey, ...]]:
     """Give the streams of each place, the one that its last run was of first.
 
     Those of a GPU that is gone are left out, as its figures are, and so are those of an earlier
@@ -195,10 +195,10 @@ def places(snapshot: Snapshot) -> dict[Place, tuple[StreamKey, ...]]:
     present = set(snapshot.gpus)
     if inventory is not None and inventory.failure is None:
         present &= {device.uuid for device in inventory.devices}
-    streams: defaultdict[Place, list[StreamKey]] = defaultdict(list)
+    streams: defaultdict[FigurePlace, list[StreamKey]] = defaultdict(list)
     for stream in snapshot.regression.streams:
         if stream.gpu is None or stream.gpu in present:
-            place = Place(number(snapshot, stream), stream.probe, stream.mode)
+            place = FigurePlace(number(snapshot, stream), stream.probe, stream.mode)
             streams[place].append(stream)
     return {
         place: _ordered(snapshot, place, streams)
@@ -234,7 +234,9 @@ def usual(standing: StreamStanding) -> float | None:
     return min(before) if higher_is_worse else max(before)
 
 
-def _ordered(snapshot: Snapshot, place: Place, streams: list[StreamKey]) -> tuple[StreamKey, ...]:
+def _ordered(
+    snapshot: Snapshot, place: FigurePlace, streams: list[StreamKey]
+) -> tuple[StreamKey, ...]:
     state = snapshot.measure.probes.get(ProbeKey(place.probe, place.gpu))
     run = None if state is None else state.report
     on_battery = None if run is None else run.conditions.get("after.ac") is False

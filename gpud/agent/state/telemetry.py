@@ -16,11 +16,11 @@ from gpud.core.sample import Absent
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from gpud.agent.state.gpus import KnownGpu
     from gpud.agent.state.presence import Nothing
     from gpud.agent.state.snapshot import Snapshot
     from gpud.agent.telemetry.answers import Answer, Telemetry
     from gpud.core.sample import Reading
+    from gpud.show.document import ListedGpu
 
 NVML = "nvml"
 OF_THE_CARD: Final = "told of the whole card, and this GPU is an instance of it"
@@ -49,7 +49,7 @@ RESTART_WSL: Final = (
 )
 
 
-def with_answer(snapshot: Snapshot, answer: Answer) -> tuple[dict[str, KnownGpu], Telemetry]:
+def with_answer(snapshot: Snapshot, answer: Answer) -> tuple[dict[str, ListedGpu], Telemetry]:
     """Take in the answer of one source; its GPUs get the numbers they have here."""
     numbers, readings = gpus.with_readings(snapshot.gpus, answer.readings)
     numbered = replace(answer, readings=_of_instances(numbers, readings))
@@ -62,7 +62,7 @@ def with_start(before: Telemetry, source: str) -> Telemetry:
 
 
 def _of_instances(
-    numbers: Mapping[str, KnownGpu], readings: Sequence[Reading]
+    numbers: Mapping[str, ListedGpu], readings: Sequence[Reading]
 ) -> tuple[Reading, ...]:
     """Drop values of a whole card where the number is that of a MIG instance.
 

@@ -20,7 +20,7 @@ from gpud.core.stats import summarised
 if TYPE_CHECKING:
     from gpud.child.budget import Budget
     from gpud.child.device import Call, Gpu
-    from gpud.child.throughput import Series, Timed
+    from gpud.child.throughput import Timed, TimedBatches
 
 INWARD, OUTWARD, BOTH = "host_to_device", "device_to_host", "both"
 PINNED = (INWARD, OUTWARD, BOTH)
@@ -46,7 +46,7 @@ PAGE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class BufferPair:
     """Host and device memory of one size, and how to copy between their beginnings."""
 
     gpu: Gpu
@@ -61,11 +61,11 @@ class Pair:
         """Prebuild a copy from the device."""
         return self.gpu.copy_out(self.host, self.buffer, size=size, lane=lane)
 
-    def part(self, first: int, size: int) -> Pair:
+    def part(self, first: int, size: int) -> BufferPair:
         """Give the same memory from ``first`` on."""
         address, view = self.host.address + first, self.host.view[first : first + size]
         host = HostBuffer(address, view, self.host.pinned)
-        return Pair(self.gpu, host, Buffer(self.buffer.address + first, size))
+        return BufferPair(self.gpu, host, Buffer(self.buffer.address + first, size))
 
 
 def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
@@ -84,12 +84,12 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     page = random.Random(seed).randbytes(PAGE)  # noqa: S311  # test data, not a secret
     # Every mode may use the same part of the GPU time left, and so may the verification.
     shares = len(SPEC.modes) + 1
-    series: dict[str, Series] = {}
+    series: dict[str, TimedBatches] = {}
     sizes: dict[str, int] = {}
     for host in (pinned, gpu.host(min(size, LARGEST_PAGEABLE), pinned=False)):
         if host is None:
             continue
-        pair = Pair(gpu, host, buffer)
+        pair = BufferPair(gpu, host, buffer)
         _write(host, page)  # memory that nobody wrote is one page of zeros, and read from a cache
         most = chosen(gpu, _sizes(len(host.view)), pair.into, float, budget)
         pair = pair.part(0, most)
@@ -136,7 +136,7 @@ def _sizes(most: int) -> list[int]:
     return sorted({max(most // part // PAGE, 2) * PAGE for part in (64, 32, 16, 8, 4, 2, 1)})
 
 
-def _measured(pair: Pair, mode: str, budget: Budget, share: float) -> Series:
+def _measured(pair: BufferPair, mode: str, budget: Budget, share: float) -> TimedBatches:
     gpu, size = pair.gpu, pair.buffer.size
     if mode == BOTH:
         left, right = _halves(pair)
@@ -165,7 +165,7 @@ def _by_the_wall(gpu: Gpu, call: Call) -> Timed:
     return timed
 
 
-def _halves(pair: Pair) -> tuple[Pair, Pair]:
+def _halves(pair: BufferPair) -> tuple[BufferPair, BufferPair]:
     half = pair.buffer.size // 2 // PAGE * PAGE
     return pair.part(0, half), pair.part(half, half)
 
@@ -187,7 +187,7 @@ def _compare(host: HostBuffer, page: bytes) -> None:
             )
 
 
-def _verify(pair: Pair, page: bytes) -> None:
+def _verify(pair: BufferPair, page: bytes) -> None:
     """Go in and out once more, with both sides cleared in between, and compare every byte.
 
     The pattern is written anew: a copy out that spoils a byte has spoilt it here already, and the
@@ -202,7 +202,7 @@ def _verify(pair: Pair, page: bytes) -> None:
     _compare(host, page)
 
 
-def _verify_both(pair: Pair, page: bytes) -> None:
+def _verify_both(pair: BufferPair, page: bytes) -> None:
     """Go in with one half while the other comes out, after ``_verify`` has left its pattern."""
     gpu, (left, right) = pair.gpu, _halves(pair)
     other = bytes(byte ^ 0xFF for byte in page)

@@ -25,7 +25,7 @@ UNITS = (
     "/etc/systemd/system/multi-user.target.wants/docker.service",
     "/etc/systemd/system/sockets.target.wants/docker.socket",
 )
-OWNERS = {
+OWNERS: dict[str, str] = {
     Owner.GPUD: "kept by gpud",
     Owner.SYSTEMD: "systemd's, gpud watches",
     Owner.DOCKER_DESKTOP: "Docker Desktop's, gpud watches",
@@ -34,7 +34,7 @@ OWNERS = {
 RELOAD = "sudo kill -HUP $(cat /var/run/docker.pid)"
 
 CDI = ("/etc/cdi", "/var/run/cdi")
-WAYS = {
+WAYS: dict[str, str] = {
     ToolkitState.RUNTIME: "`--gpus`",
     ToolkitState.CDI: "CDI",
     ToolkitState.BOTH: "`--gpus` and CDI",
@@ -91,7 +91,7 @@ def _two_engines(machine: Machine, program: str | None) -> Finding | None:
 
 
 def _by_report(report: DockerdReport) -> Finding:
-    owner = OWNERS.get(report.owner, str(report.owner).replace("_", " "))
+    owner = OWNERS.get(report.owner, report.owner.replace("_", " "))
     if report.up:
         evidence = f"{report.version or 'of unknown version'}, {owner}"
         if report.reason is None:
@@ -100,7 +100,7 @@ def _by_report(report: DockerdReport) -> Finding:
     if report.state == "starting":
         return unknown("starting", "ask again in a moment")
     evidence = f"down: {report.detail or report.reason or report.state}"
-    if report.state == "absent" and report.owner is Owner.NONE:
+    if report.state == "absent" and report.owner == Owner.NONE:
         return advice(evidence, report.fix or "start dockerd")
     return problem(evidence, report.fix or "sudo gpud logs --component dockerd says more")
 
@@ -180,7 +180,7 @@ def live_restore(machine: Machine) -> Finding:
     if machine.program("dockerd") is None and machine.root is None:
         return ok("no dockerd on this machine")
     report = _reported(machine)
-    if report is not None and report.owner is Owner.DOCKER_DESKTOP:
+    if report is not None and report.owner == Owner.DOCKER_DESKTOP:
         return ok("Docker Desktop decides")
     content, error = _daemon_json(machine)
     running = report.live_restore if report is not None else None
@@ -230,11 +230,11 @@ def _cdi_files(machine: Machine) -> Iterator[str]:
 
 def _toolkit(report: ToolkitReport) -> Finding:
     state, evidence = report.state, report.detail or report.reason or ""
-    if state in WAYS:
-        return ok(f"containers get GPUs by {WAYS[state]}")
-    if state is ToolkitState.UNKNOWN:
+    if way := WAYS.get(state):
+        return ok(f"containers get GPUs by {way}")
+    if state == ToolkitState.UNKNOWN:
         return unknown(evidence, report.fix)
-    make = problem if state is ToolkitState.BROKEN else advice
+    make = problem if state == ToolkitState.BROKEN else advice
     return make(evidence, report.fix or INSTALL)
 
 

@@ -21,7 +21,7 @@ from gpud.core.telemetry import LEVELS, SEES_A_GPU
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
 from gpud.doctor.machine import Machine
 from gpud.show import gpus
-from gpud.show.document import Reading, Source, Status, Telemetry
+from gpud.show.document import ReadingReport, SourceReport, Status, TelemetryReport
 
 DEVICE = "/dev/dxg"
 BUS = "/sys/bus/pci/devices"
@@ -220,8 +220,8 @@ def _gpu_expected(machine: Machine, status: Status) -> bool:
     return exposure.on_linux(machine.names("/dev"), kinds) == "yes"
 
 
-class _HelperAnswer(Source, frozen=True):
-    readings: tuple[Reading, ...] | None = None
+class _HelperAnswer(SourceReport, frozen=True):
+    readings: tuple[ReadingReport, ...] | None = None
 
 
 def _gpu_visible(status: Status) -> bool:
@@ -230,8 +230,8 @@ def _gpu_visible(status: Status) -> bool:
     return level in LEVELS and LEVELS.index(level) >= SEES_A_GPU
 
 
-def _nvml(status: Status) -> Source:
-    return status.telemetry.sources.get(NVML, Source())
+def _nvml(status: Status) -> SourceReport:
+    return status.telemetry.sources.get(NVML, SourceReport())
 
 
 def _fact(status: Status, name: str) -> str | None:
@@ -263,8 +263,10 @@ def _from_helper(machine: Machine) -> Status:
     try:
         answer = msgspec.json.decode(ended.stdout, type=_HelperAnswer)
     except (msgspec.DecodeError, RecursionError):
-        answer = _HelperAnswer("crashed", f"NVML ended with {ended.code}")
+        answer = _HelperAnswer(reason="crashed", detail=f"NVML ended with {ended.code}")
     if ended.code is None:
-        answer = _HelperAnswer("hung", f"NVML: {ended.stderr}", machine.fix(Situation.HUNG))
+        answer = _HelperAnswer(
+            reason="hung", detail=f"NVML: {ended.stderr}", fix=machine.fix(Situation.HUNG)
+        )
     level = LEVELS[0] if answer.readings is None else NVML
-    return Status(telemetry=Telemetry(level, None, {NVML: answer}, answer.readings or ()))
+    return Status(telemetry=TelemetryReport(level, None, {NVML: answer}, answer.readings or ()))

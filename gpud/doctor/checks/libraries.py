@@ -21,7 +21,7 @@ from gpud.core.sample import Job
 from gpud.core.wsl import boot_rest_s
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
 from gpud.doctor.machine import Machine
-from gpud.show.document import Cuda
+from gpud.show.document import CudaReport
 
 CUDA, NVML = "libcuda.so.1", "libnvidia-ml.so.1"
 WSL_FOLDER = "/usr/lib/wsl/"
@@ -85,7 +85,7 @@ def _from_child(machine: Machine, library: LibraryFiles) -> Finding:
     command = [sys.executable, "-I", "-m", "gpud.child", "--inventory"]
     ended = machine.run(command, stdin=json.dumps(asdict(job)), limit_s=NEVER_S)
     try:
-        return _inventory(machine, msgspec.json.decode(ended.stdout, type=Cuda), library)
+        return _inventory(machine, msgspec.json.decode(ended.stdout, type=CudaReport), library)
     except (msgspec.DecodeError, RecursionError):
         if ended.code is None or ended.code < 0:
             place = library.configured or library.wsl or library.linker or CUDA
@@ -94,7 +94,7 @@ def _from_child(machine: Machine, library: LibraryFiles) -> Finding:
         return unknown(f"the probe child says: {ended.stderr.strip()[-200:]}")
 
 
-def _inventory(machine: Machine, inventory: Cuda, library: LibraryFiles) -> Finding:
+def _inventory(machine: Machine, inventory: CudaReport, library: LibraryFiles) -> Finding:
     """Check what CUDA offers; without a GPU to expect, none is no problem."""
     failure = inventory.failure
     if failure is None and inventory.library is not None:

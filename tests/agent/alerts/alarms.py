@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpud.agent.alerts.slowdowns import Finding
+from gpud.agent.alerts.slowdowns import AlarmFinding
 from gpud.agent.regression.detector import Alarm, ChangeKind, Effect, StreamStanding
 from gpud.core.alerts import Cause
 from gpud.core.sample import StreamKey, Unit
@@ -53,14 +53,14 @@ def finding(
     unit: Unit = Unit.SECONDS,
     changed: tuple[Cause, ...] | None = None,
     causes: tuple[Cause, ...] = (),
-) -> Finding:
+) -> AlarmFinding:
     item = item or alarm()
     if changed is None:
         changed = UPDATE if item.kind is ChangeKind.DRIVER else ()
-    return Finding(StreamKey(gpu, probe, mode), unit, item, 1000, changed, causes)
+    return AlarmFinding(StreamKey(gpu, probe, mode), unit, item, 1000, changed, causes)
 
 
-def grave(mode: str = "submit", *, gpu: str | None = "GPU-1") -> Finding:
+def grave(mode: str = "submit", *, gpu: str | None = "GPU-1") -> AlarmFinding:
     """Return an update's alarm that needs no confirmation."""
     return finding(mode, alarm(ratio=1.6), gpu=gpu)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from gpud.agent.alerts import functions
 from gpud.agent.alerts.functions import (
@@ -306,16 +307,18 @@ def test_container_that_fails_beside_a_good_run_is_lost() -> None:
     last = ROOT.containers
     assert last is not None
     assert last.run is not None
-    good = replace(last.run, finished_mono_s=machine.mono_s)
+    good = structs.replace(last.run, finished_mono_s=machine.mono_s)
     failure = Failure(Reason.TOOLKIT_FAILED, "the hook failed", advice="install it again")
     for run in (good, ContainerRun(1.0, machine.mono_s + 60, 1.0, failure=failure)):
         machine.run("nbody")
-        report = replace(ROOT, beat_s=machine.mono_s, containers=replace(last, run=run))
+        report = structs.replace(
+            ROOT, beat_s=machine.mono_s, containers=structs.replace(last, run=run)
+        )
         machine.post(root_read(report, None, machine.now.wall_s))
         machine.pass_s(5)
     assert machine.losses == [(Subject("container"), OLD, OLD)]
-    again = replace(last, run=replace(good, finished_mono_s=machine.mono_s))
-    machine.post(root_read(replace(ROOT, containers=again), None, machine.now.wall_s))
+    again = structs.replace(last, run=structs.replace(good, finished_mono_s=machine.mono_s))
+    machine.post(root_read(structs.replace(ROOT, containers=again), None, machine.now.wall_s))
     machine.pass_s(5)
     assert subjects(machine.back) == [Subject("container")]
 

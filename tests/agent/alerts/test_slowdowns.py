@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.alerts import wording
-from gpud.agent.alerts.slowdowns import Finding, Incident, Slowdowns, Suspect
+from gpud.agent.alerts.slowdowns import AlarmFinding, Incident, Slowdowns, Suspect
 from gpud.agent.regression.detector import ChangeKind
 from gpud.core.advice import Platform
 from gpud.core.alerts import DRIVER_REGRESSION, SLOWDOWN, Alert, Cause, Severity
@@ -25,7 +25,7 @@ MODES = ("submit", "roundtrip", "pipelined", "graph")
 CALL = finding("call", alarm(ChangeKind.STEP, before=40e-9), probe="cpu_call", gpu=None)
 
 
-def added(findings: Iterable[Finding], slowdowns: Slowdowns | None = None) -> Slowdowns:
+def added(findings: Iterable[AlarmFinding], slowdowns: Slowdowns | None = None) -> Slowdowns:
     slowdowns = slowdowns or Slowdowns()
     for item in findings:
         slowdowns.add(item, NOW_S)
@@ -33,7 +33,7 @@ def added(findings: Iterable[Finding], slowdowns: Slowdowns | None = None) -> Sl
 
 
 def confirmed(
-    item: Finding | None = None, slowdowns: Slowdowns | None = None, at_s: float = NOW_S
+    item: AlarmFinding | None = None, slowdowns: Slowdowns | None = None, at_s: float = NOW_S
 ) -> Slowdowns:
     """Add one stream's alarm, and a second window that agrees."""
     item = item or finding()
@@ -57,7 +57,7 @@ def stored(slowdowns: Slowdowns) -> tuple[list[Incident], list[Suspect]]:
     return msgspec.json.decode(text, type=tuple[list[Incident], list[Suspect]])
 
 
-def of_update() -> list[Finding]:
+def of_update() -> list[AlarmFinding]:
     return [
         *(finding(mode, alarm(ratio=1.1 + number / 10)) for number, mode in enumerate(MODES)),
         finding("triad", alarm(ratio=0.9), probe="triad", unit=Unit.BYTES_PER_SECOND),
@@ -68,7 +68,7 @@ def of_update() -> list[Finding]:
     ]
 
 
-def together() -> list[Finding]:
+def together() -> list[AlarmFinding]:
     return [
         finding(mode, alarm(ChangeKind.STEP, since_s=NOW_S - number * HOUR_S))
         for number, mode in enumerate(MODES[:3])
@@ -77,7 +77,7 @@ def together() -> list[Finding]:
 
 @given(st.permutations(of_update()), st.integers(0, 6))
 def test_alarms_of_an_update_are_one_alert_in_any_order(
-    findings: list[Finding], again: int
+    findings: list[AlarmFinding], again: int
 ) -> None:
     slowdowns = added(findings)
     (alert,) = alerts(slowdowns)
@@ -89,7 +89,7 @@ def test_alarms_of_an_update_are_one_alert_in_any_order(
 
 
 @given(st.permutations(together()))
-def test_alarms_of_one_gpu_that_began_together_are_one_alert(findings: list[Finding]) -> None:
+def test_alarms_of_one_gpu_that_began_together_are_one_alert(findings: list[AlarmFinding]) -> None:
     (alert,) = alerts(added(findings))
     labels = alert.labels
     assert (alert.name, labels["kind"], labels["uuid"]) == (SLOWDOWN, "step", "GPU-1")
@@ -97,7 +97,7 @@ def test_alarms_of_one_gpu_that_began_together_are_one_alert(findings: list[Find
 
 
 @given(st.permutations(of_update()))
-def test_alert_ends_with_the_last_of_its_alarms(findings: list[Finding]) -> None:
+def test_alert_ends_with_the_last_of_its_alarms(findings: list[AlarmFinding]) -> None:
     slowdowns = added(findings)
     for number, item in enumerate(findings):
         assert len(alerts(slowdowns)[0].evidence) == len(findings) - number
@@ -131,7 +131,7 @@ def test_alert_ends_with_the_last_of_its_alarms(findings: list[Finding]) -> None
     st.lists(st.booleans(), min_size=20, max_size=20),
 )
 def test_no_two_firing_alerts_are_the_same_and_a_restart_keeps_all(
-    findings: list[Finding], windows: list[bool]
+    findings: list[AlarmFinding], windows: list[bool]
 ) -> None:
     slowdowns = Slowdowns()
     for number, item in enumerate(findings):
@@ -224,7 +224,7 @@ def test_next_update_is_an_alert_of_its_own() -> None:
     ],
     ids=["of another GPU", "of another day", "of an improvement"],
 )
-def test_alarm_alone_is_a_suspect_whatever_happened_elsewhere(other: Finding) -> None:
+def test_alarm_alone_is_a_suspect_whatever_happened_elsewhere(other: AlarmFinding) -> None:
     item = finding(item=alarm(ChangeKind.STEP))
     slowdowns = added([item, other])
     assert alerts(slowdowns) == []
@@ -232,7 +232,9 @@ def test_alarm_alone_is_a_suspect_whatever_happened_elsewhere(other: Finding) ->
 
 
 @pytest.mark.parametrize("item", [finding(), finding(item=alarm(ChangeKind.DRIFT, ratio=1.2))])
-def test_suspect_is_confirmed_when_a_second_window_has_half_of_the_shift(item: Finding) -> None:
+def test_suspect_is_confirmed_when_a_second_window_has_half_of_the_shift(
+    item: AlarmFinding,
+) -> None:
     slowdowns, half = added([item]), item.slowdown**0.5
     for judged, slowdown, count in (
         (1024, half, 0),  # the window is as long as the first one, 25 samples
@@ -258,7 +260,7 @@ def test_share_of_slow_samples_is_confirmed_by_being_open_still() -> None:
     [finding("roundtrip"), finding(gpu="GPU-2"), finding("graph", alarm(ChangeKind.STEP))],
     ids=["of the update", "on another GPU", "a step at that time"],
 )
-def test_update_that_two_streams_show_is_an_alert_at_once(other: Finding) -> None:
+def test_update_that_two_streams_show_is_an_alert_at_once(other: AlarmFinding) -> None:
     for findings in ([finding(), other], [other, finding()]):
         (alert,) = alerts(added(findings))
         assert (alert.name, len(alert.evidence)) == (DRIVER_REGRESSION, 2)

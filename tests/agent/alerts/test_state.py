@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from gpud.agent.alerts.slowdowns import Finding
-    from gpud.agent.state.statusdocument import ToldAlert
+    from gpud.agent.alerts.slowdowns import AlarmFinding
+    from gpud.show.document import AlertReport
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Life:
     def now(self) -> Instant:
         return Instant(NOW_S + self.mono_s, self.mono_s)
 
-    async def alarm(self, *findings: Finding) -> None:
+    async def alarm(self, *findings: AlarmFinding) -> None:
         """Let the detector raise alarms."""
         self.state.add(
             StreamAlarm(
@@ -79,7 +79,7 @@ class Life:
     def firing(self) -> list[Alert]:
         return [alert for alert in self.published if alert.firing]
 
-    async def rows(self) -> list[ToldAlert]:
+    async def rows(self) -> list[AlertReport]:
         return await self.history.read(within, 0.0)
 
 

@@ -33,7 +33,7 @@ from tests.agent.alerts.alarms import GPUS, NOW_S, alarm, finding, grave
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpud.agent.alerts.slowdowns import Finding
+    from gpud.agent.alerts.slowdowns import AlarmFinding
 
 HOSTILE = (
     "x\n\x1b]0;y\x07\x1b[2J",
@@ -49,7 +49,7 @@ HOSTILE = (
 
 
 def alerts(
-    findings: Iterable[Finding], gpus: Mapping[str, str] = MappingProxyType(GPUS)
+    findings: Iterable[AlarmFinding], gpus: Mapping[str, str] = MappingProxyType(GPUS)
 ) -> list[Alert]:
     """Return the alerts that fire after these alarms."""
     slowdowns = Slowdowns()
@@ -105,7 +105,7 @@ def test_every_mode_that_is_judged_has_words_of_its_own() -> None:
     assert all(words.isascii() for words in WORDS.values())
 
 
-def moved(ratios: dict[str, float], gpu: str = "GPU-1") -> list[Finding]:
+def moved(ratios: dict[str, float], gpu: str = "GPU-1") -> list[AlarmFinding]:
     return [finding(mode, alarm(ratio=ratio), gpu=gpu) for mode, ratio in ratios.items()]
 
 

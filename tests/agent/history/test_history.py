@@ -17,9 +17,9 @@ import pytest
 
 from gpud import cli
 from gpud.agent.history import queries, retention
-from gpud.agent.state.gpus import KnownGpu
 from gpud.core.requests import COLUMNS
 from gpud.core.sample import Flag
+from gpud.show.document import ListedGpu
 from tests import serving
 from tests.events import made
 from tests.histories import BEGUN_S, DAY_S, HOUR_S, done, failed, hours, opened, run
@@ -124,7 +124,7 @@ def test_rows_are_chosen_by_time_probe_mode_gpu_and_number(asked: Asked) -> None
 def test_gpu_may_be_named_by_the_number_that_the_agent_gives_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gpus = {uuid: KnownGpu(number, "n", "b", cuda=True) for uuid, number in NUMBERS.items()}
+    gpus = {uuid: ListedGpu(number, "n", "b", cuda=True) for uuid, number in NUMBERS.items()}
     with serving.agent(tmp_path, made("1", 0.0, gpus=gpus)):
         asked = Asked(tmp_path, capsys)
         asked.written(run(NOW_S), run(NOW_S, gpu="GPU-2"))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.history import queries, records
-from gpud.agent.history.queries import Series, Window
+from gpud.agent.history.queries import StoredSeries, Window
 from gpud.agent.history.records import Entry
 from gpud.agent.history.schema import FILE, MIGRATIONS
 from gpud.agent.regression.changes import DRIVER_VERSION, GPUS, KERNEL
@@ -137,7 +137,7 @@ def test_only_runs_that_compare_are_usual_together(tmp_path: Path) -> None:
         run(1.0, 9.0, probe="nbody"),
         run(1.0, 10.0),
     ]
-    series = Series("GPU-1", "launch", "submit", 1)
+    series = StoredSeries("GPU-1", "launch", "submit", 1)
     with opened(tmp_path) as store:
         assert store.append(runs) == []
         store.write(lambda c: c.execute("UPDATE samples SET median = 'many' WHERE median = 10.0"))

@@ -7,8 +7,10 @@ import json
 import sqlite3
 import sys
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import structs
 
 from gpud.agent.history.schema import FILE
 from gpud.agent.history.store import History
@@ -18,12 +20,12 @@ from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.pipeline import Pipeline
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
-from gpud.agent.state.snapshot import Expected
 from gpud.agent.telemetry.answers import Answer, Telemetry
 from gpud.core.clock import Instant
 from gpud.core.report import ContainersReport, ProbeStage
 from gpud.core.sample import Reading
 from gpud.core.settings import Settings
+from gpud.show.document import Expected
 from tests import snapshots
 from tests.agent.regression.lives import regression
 from tests.events import altered
@@ -86,7 +88,7 @@ class _Circumstances(Board):
         answers = {"nvml": Answer("nvml", 5, 1.0, 1.0, readings)}
         if bench.taken:
             status = ContainersReport(ProbeStage.RUNNING, "image")
-            snapshot = altered(snapshot, report=replace(ROOT, containers=status))
+            snapshot = altered(snapshot, report=structs.replace(ROOT, containers=status))
         return altered(
             snapshot,
             platform=bench.driver,

@@ -20,7 +20,7 @@ import pytest
 
 from gpud.agent import children
 from gpud.agent.measure.breaker import Breaker, State
-from gpud.agent.measure.launch import Launcher, Refused
+from gpud.agent.measure.launch import Launcher, LaunchRefused
 from gpud.agent.state.board import Board
 from gpud.core.errors import WireError
 from gpud.core.sample import Backend, Job, Pace, ProbeSpec, Reason, RunReport, Skip, Unit
@@ -180,7 +180,7 @@ def test_hanging_child_is_killed_once_after_the_deadline_and_leaves_no_process(
 
 
 async def refused(work: Coroutine[Any, Any, object]) -> Skip:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(LaunchRefused) as caught:
         await work
     return caught.value.skip
 
@@ -254,7 +254,7 @@ def test_while_half_open_one_run_is_let_through_and_no_second(tmp_path: Path) ->
     first, second = asyncio.run(story())
     assert isinstance(first, RunReport)
     assert first.failure is None
-    assert isinstance(second, Refused)
+    assert isinstance(second, LaunchRefused)
     assert second.skip is Skip.BREAKER_OPEN
     assert trying.breaker == Breaker()
 

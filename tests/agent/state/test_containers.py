@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 
 from gpud.agent.state.snapshot import ProbeKey, Snapshot, overall
-from gpud.core.containers import Verdict
+from gpud.core.containers import ContainerVerdict
 from gpud.core.health import Level
 from gpud.core.sample import Backend, Failure, Inventory, Reason, RunReport, Unit
 from tests import snapshots
@@ -26,12 +26,14 @@ RUN: ContainerRun = SAID.run
 
 
 def heard(snapshot: Snapshot, beat_s: float = 99.0, **changes: Any) -> Snapshot:
-    root = replace(snapshots.ROOT, beat_s=beat_s, containers=replace(SAID, **changes))
+    root = structs.replace(
+        snapshots.ROOT, beat_s=beat_s, containers=structs.replace(SAID, **changes)
+    )
     return root_read(root, None, 5.0)(snapshot)
 
 
 def failed() -> dict[str, Any]:
-    return {"run": replace(RUN, figure=None, failure=BROKEN), "recent_flops_per_second": ()}
+    return {"run": structs.replace(RUN, figure=None, failure=BROKEN), "recent_flops_per_second": ()}
 
 
 def nbody(mono_s: float, failure: Failure | None = None, rate: float = 2e13) -> Event:
@@ -74,7 +76,7 @@ def test_a_silent_root_takes_the_figure_and_the_counts_with_it() -> None:
 def test_a_failed_container_beside_a_good_probe_is_the_toolkits_fault() -> None:
     after = heard(snapshots.full(), **failed())
     assert after.root.comparison is not None
-    assert after.root.comparison.verdict is Verdict.ONLY_CONTAINER_FAILS
+    assert after.root.comparison.verdict is ContainerVerdict.ONLY_CONTAINER_FAILS
     health = after.health["containers"]
     assert (health.level, health.reason) == (Level.FAILED, "toolkit_missing")
     assert health.detail is not None
@@ -94,7 +96,7 @@ def test_a_failed_container_beside_a_failed_probe_is_the_drivers_fault() -> None
     lost = Failure(Reason.DEVICE_LOST, "gone")
     after = heard(nbody(60.0, lost)(snapshots.full()), **failed())
     assert after.root.comparison is not None
-    assert after.root.comparison.verdict is Verdict.BOTH_FAIL
+    assert after.root.comparison.verdict is ContainerVerdict.BOTH_FAIL
     assert after.health["containers"].level is Level.DEGRADED
 
 
@@ -105,8 +107,8 @@ def test_a_machine_on_which_cuda_does_not_start_counts_as_a_probe_that_fails() -
     good, bad = heard(after), heard(after, **failed())
     assert good.root.comparison is not None
     assert bad.root.comparison is not None
-    assert good.root.comparison.verdict is Verdict.ONLY_IN_PROCESS_FAILS
-    assert bad.root.comparison.verdict is Verdict.BOTH_FAIL
+    assert good.root.comparison.verdict is ContainerVerdict.ONLY_IN_PROCESS_FAILS
+    assert bad.root.comparison.verdict is ContainerVerdict.BOTH_FAIL
     assert bad.health["containers"].reason == "toolkit_missing"
 
 
@@ -116,23 +118,23 @@ def test_what_was_found_within_the_hour_holds_until_the_next_container_run() -> 
     assert paired.root.comparison.ratio == pytest.approx(0.8)
     later = heard(nbody(9000.0, rate=1e12)(paired), beat_s=9001.0)
     assert later.root.comparison == paired.root.comparison
-    fresh = replace(RUN, finished_mono_s=9010.0)
+    fresh = structs.replace(RUN, finished_mono_s=9010.0)
     assert heard(later, beat_s=9011.0, run=fresh).root.comparison != paired.root.comparison
 
 
 def test_a_container_that_measured_another_gpu_is_not_compared() -> None:
     assert RUN.figure is not None
-    other: ContainerFigure = replace(RUN.figure, gpu_name="another")
-    after = heard(snapshots.full(), run=replace(RUN, figure=other, finished_mono_s=51.0))
+    other: ContainerFigure = structs.replace(RUN.figure, gpu_name="another")
+    after = heard(snapshots.full(), run=structs.replace(RUN, figure=other, finished_mono_s=51.0))
     assert after.root.comparison is not None
-    assert after.root.comparison.verdict is Verdict.NOT_COMPARABLE
+    assert after.root.comparison.verdict is ContainerVerdict.NOT_COMPARABLE
     report = after.measure.probes[KEY].report
     assert report is not None
     assert report.device is None
 
 
 def test_a_root_that_knows_no_containers_leaves_nothing_of_them() -> None:
-    older = replace(snapshots.ROOT, containers=None)
+    older = structs.replace(snapshots.ROOT, containers=None)
     after = root_read(older, None, 5.0)(snapshots.full())
     assert KEY not in after.measure.probes
     assert "containers" not in after.health
@@ -140,7 +142,7 @@ def test_a_root_that_knows_no_containers_leaves_nothing_of_them() -> None:
 
 def test_the_health_says_since_when() -> None:
     first = heard(snapshots.full(), **failed())
-    root = replace(snapshots.ROOT, containers=replace(SAID, **failed()))
+    root = structs.replace(snapshots.ROOT, containers=structs.replace(SAID, **failed()))
     again = root_read(root, None, 500.0)(first)
     assert again.health["containers"].since_s == first.health["containers"].since_s == 5.0
     assert overall(again) is Level.FAILED

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.agent.state.gpus import KnownGpu, same_slot, with_devices, with_readings, with_uuid
+from gpud.agent.state.gpus import same_slot, with_devices, with_readings, with_uuid
 from gpud.agent.state.snapshot import ProbeKey, Snapshot
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.advice import Platform, Situation, words
@@ -21,6 +21,7 @@ from gpud.core.sample import (
     Unit,
 )
 from gpud.core.stats import summarised
+from gpud.show.document import ListedGpu
 from tests.events import Event, inventory_taken, made, run_finished, source_answered
 
 
@@ -47,7 +48,7 @@ def power(readings: tuple[Reading, ...]) -> dict[int | None, object]:
 
 @given(st.lists(st.lists(st.sampled_from("ABCDE"), unique=True), max_size=12))
 def test_a_number_is_one_gpus_for_ever(lists: list[list[str]]) -> None:
-    known: dict[str, KnownGpu] = {}
+    known: dict[str, ListedGpu] = {}
     for uuids in lists:
         before, known = known, with_devices(known, listed(*uuids).devices)
         assert all(known[uuid] == gpu for uuid, gpu in before.items())
@@ -56,7 +57,7 @@ def test_a_number_is_one_gpus_for_ever(lists: list[list[str]]) -> None:
 
 
 def test_a_cuda_that_lists_new_uuids_all_the_time_does_not_make_us_grow() -> None:
-    known: dict[str, KnownGpu] = {}
+    known: dict[str, ListedGpu] = {}
     for turn in range(3 * MOST_GPUS):
         known = with_devices(known, [device(0, f"GPU-{turn}", 1)])
         assert known[f"GPU-{turn}"].number == turn, "no number is given to another"
@@ -133,7 +134,7 @@ def test_what_nvml_shows_first_has_the_same_number_when_cuda_shows_it() -> None:
         {}, (*told(0, "A", "00000000:41:00.0"), *told(1, "B", "00000000:42:00.0"))
     )
     after = with_devices(known, listed("B").devices)
-    assert after["B"] == KnownGpu(1, "card B", "0000:42:00.0", cuda=True)
+    assert after["B"] == ListedGpu(1, "card B", "0000:42:00.0", cuda=True)
     assert not after["A"].cuda
 
 

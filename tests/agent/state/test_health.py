@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
 from gpud.agent.measure.breaker import Standing, State
 from gpud.core.health import Health, Level
@@ -31,7 +32,7 @@ COUNTS = {"noise": 21, "message_lost": 0, "not_resident": 0, "field_spanning": 1
 
 
 def heard(log: KernelLogReport | None, snapshot: Snapshot | None = None) -> Snapshot:
-    report = replace(snapshots.ROOT, kernel_log=log)
+    report = structs.replace(snapshots.ROOT, kernel_log=log)
     return root_read(report, None, 1001.0)(snapshot or snapshots.bare())
 
 
@@ -82,7 +83,7 @@ def test_the_kernels_last_word_of_a_bus_that_is_well_again_is_not_repeated() -> 
 
 
 def test_what_the_kernel_said_long_before_is_no_evidence() -> None:
-    log = KernelLogReport(counts=COUNTS, last=replace(LOST, at_s=10.0))
+    log = KernelLogReport(counts=COUNTS, last=structs.replace(LOST, at_s=10.0))
     assert "kernel" not in (gpu(STUCK, heard(log)).detail or "")
 
 

@@ -17,7 +17,7 @@ from gpud.agent.state.presence import (
     nothing_expected,
     with_inventory,
 )
-from gpud.agent.state.snapshot import Expected, Snapshot
+from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.health import Level
 from gpud.core.sample import (
@@ -30,6 +30,7 @@ from gpud.core.sample import (
     Reading,
     Reason,
 )
+from gpud.show.document import Expected
 from tests.events import altered, inventory_taken, made, remembered, source_answered
 
 MISSING = Failure(Reason.LIBRARY_MISSING, "no libcuda.so.1", advice="install the driver")

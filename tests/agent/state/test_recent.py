@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.state import recent
-from gpud.agent.state.recent import HOUR_S, MOST, Point
-from gpud.agent.state.snapshot import Series
+from gpud.agent.state.recent import HOUR_S, MOST, RecentPoint
+from gpud.agent.state.snapshot import RecentKey
 from gpud.core.sample import Failure, Flag, Reason, Unit
 from gpud.show import sparkline
 from tests import snapshots
@@ -20,8 +20,8 @@ from tests.events import altered, recent_read, run_finished
 if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
 
-SUBMIT = Series(snapshots.DEVICE.uuid, "launch", "submit")
-TRIAD = Series("GPU-1", "triad", "triad")
+SUBMIT = RecentKey(snapshots.DEVICE.uuid, "launch", "submit")
+TRIAD = RecentKey("GPU-1", "triad", "triad")
 BEGUN_S = 1_800_000_000.0
 
 
@@ -34,12 +34,12 @@ def launched(snapshot: Snapshot, at_s: float, median_s: float, *flags: Flag) -> 
     return run_finished(report, snapshots.DEVICE.uuid, at_s, at_s, flags)(snapshot)
 
 
-def read(series: Series, at_s: float, median: float, version: int = 1) -> Point:
+def read(series: RecentKey, at_s: float, median: float, version: int = 1) -> RecentPoint:
     unit = Unit.SECONDS if series.probe == "launch" else Unit.BYTES_PER_SECOND
-    return Point(series, unit, version, at_s, median)
+    return RecentPoint(series, unit, version, at_s, median)
 
 
-def with_points(snapshot: Snapshot, *points: Point) -> Snapshot:
+def with_points(snapshot: Snapshot, *points: RecentPoint) -> Snapshot:
     measure = snapshot.measure
     return altered(snapshot, recent=recent.with_points(measure.recent, measure.specs, points))
 
@@ -59,7 +59,7 @@ def test_marked_and_failed_runs_and_medians_between_two_humps_are_no_points() ->
     broken = replace(snapshots.launches(), samples=(), failure=Failure(Reason.HUNG, "x"))
     snapshot = run_finished(broken, snapshots.DEVICE.uuid, 120.0, 120.0)(snapshot)
     assert snapshot.measure.recent[SUBMIT].medians == (5e-6,)
-    assert Series(snapshots.DEVICE.uuid, "launch", "roundtrip") not in snapshot.measure.recent
+    assert RecentKey(snapshots.DEVICE.uuid, "launch", "roundtrip") not in snapshot.measure.recent
 
 
 def test_runs_of_the_large_pace_make_one_point_an_hour() -> None:
@@ -108,7 +108,7 @@ def test_what_is_published_is_short() -> None:
     st.sampled_from([SUBMIT, TRIAD]),
 )
 def test_however_points_come_they_are_bounded_and_in_order(
-    told: list[tuple[float, float, int]], series: Series
+    told: list[tuple[float, float, int]], series: RecentKey
 ) -> None:
     fresh = [read(series, at_s, value, version) for at_s, value, version in told]
     for snapshot in (

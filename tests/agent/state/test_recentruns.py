@@ -11,7 +11,7 @@ from gpud.agent.history.store import History, Store
 from gpud.agent.state import recent
 from gpud.agent.state.board import Board
 from gpud.agent.state.recent import HOUR_S, MOST
-from gpud.agent.state.snapshot import Series
+from gpud.agent.state.snapshot import RecentKey
 from gpud.core.sample import Backend, Flag, Pace, ProbeSpec, Unit
 from tests import snapshots
 from tests.events import post, probes_listed
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SMALL = ProbeSpec("launch", Backend.CUDA, Pace.SMALL, Unit.SECONDS, ("submit",), 10, "x")
 
 
-def recalled(directory: Path, runs: list[Run], spec: ProbeSpec = SMALL) -> dict[Series, Recent]:
+def recalled(directory: Path, runs: list[Run], spec: ProbeSpec = SMALL) -> dict[RecentKey, Recent]:
     with closing(Store(directory)) as store:
         store.append(runs)
     board = Board(snapshots.bare())
@@ -51,7 +51,7 @@ def test_the_newest_clean_runs_come_back_whatever_lies_between(tmp_path: Path) -
             failed(BEGUN_S + 60 * n + 40),
         )
     ]
-    kept = recalled(tmp_path, runs)[Series("GPU-1", "launch", "submit")]
+    kept = recalled(tmp_path, runs)[RecentKey("GPU-1", "launch", "submit")]
     assert kept.at_s == tuple(BEGUN_S + 60.0 * n for n in range(10, MOST + 10))
     assert max(kept.medians) < 1e-4
 
@@ -72,7 +72,7 @@ def test_the_large_pace_comes_back_by_the_hour(tmp_path: Path) -> None:
         run(BEGUN_S + HOUR_S * hour + 900 * n, hour + 1.0) for hour in range(5) for n in range(4)
     ]
     found = recalled(tmp_path, runs, replace(SMALL, pace=Pace.LARGE))
-    assert found[Series("GPU-1", "launch", "submit")].medians == (1.0, 2.0, 3.0, 4.0, 5.0)
+    assert found[RecentKey("GPU-1", "launch", "submit")].medians == (1.0, 2.0, 3.0, 4.0, 5.0)
 
 
 def test_rows_that_a_damaged_disk_gives_back_are_passed_over(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_rows_that_a_damaged_disk_gives_back_are_passed_over(tmp_path: Path) -> 
             )
         )
     found = recalled(tmp_path, [])
-    assert found[Series("GPU-1", "launch", "submit")].medians == (3.0, 4.0)
+    assert found[RecentKey("GPU-1", "launch", "submit")].medians == (3.0, 4.0)
 
 
 def test_the_past_is_not_read_before_the_probes_are_listed(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
 from gpud.agent.state import files
 from gpud.core import wire
@@ -48,17 +48,17 @@ def test_a_fresh_report_is_heard_whatever_the_wall_clock_says(path: Path) -> Non
 
 @pytest.mark.parametrize("age_s", [STALE_AFTER_S + 0.1, 90_000.0, -5.0])
 def test_a_beat_too_old_or_of_another_boot_is_silence(path: Path, age_s: float) -> None:
-    path.write_bytes(wire.encode(replace(REPORT, beat_s=NOW.mono_s - age_s)))
+    path.write_bytes(wire.encode(structs.replace(REPORT, beat_s=NOW.mono_s - age_s)))
     assert "the supervisor is gone" in silence(path)
 
 
 def test_a_beat_at_the_very_limit_is_still_heard(path: Path) -> None:
-    path.write_bytes(wire.encode(replace(REPORT, beat_s=NOW.mono_s - STALE_AFTER_S)))
+    path.write_bytes(wire.encode(structs.replace(REPORT, beat_s=NOW.mono_s - STALE_AFTER_S)))
     assert files.read_root_status(path, NOW)[0] is not None
 
 
 def test_a_beat_written_after_the_look_at_the_clock_is_heard(path: Path) -> None:
-    path.write_bytes(wire.encode(replace(REPORT, beat_s=NOW.mono_s + 0.01)))
+    path.write_bytes(wire.encode(structs.replace(REPORT, beat_s=NOW.mono_s + 0.01)))
     assert files.read_root_status(path, NOW)[0] is not None
 
 

@@ -13,9 +13,9 @@ from tests.events import source_answered
 
 def test_a_failure_says_how_much_it_matters() -> None:
     document = status.document(snapshots.full(), now=snapshots.NOW)
-    failures = {p["probe"]: p["failure"] for p in document["probes"] if p["failure"]}
-    assert failures["copy"]["reason"] == "verification_failed"
-    assert failures["copy"]["severity"] == "critical"
+    failures = {run.probe: run.failure for run in document.probes if run.failure}
+    assert failures["copy"].reason == "verification_failed"
+    assert failures["copy"].severity == "critical"
 
 
 def test_the_breaker_says_where_it_stands_and_when_it_is_tried_again() -> None:
@@ -29,7 +29,7 @@ def test_the_breaker_says_where_it_stands_and_when_it_is_tried_again() -> None:
 
 
 def test_nothing_is_said_of_a_breaker_that_nobody_looked_at() -> None:
-    assert status.document(snapshots.bare(), now=snapshots.NOW)["breaker"] is None
+    assert status.document(snapshots.bare(), now=snapshots.NOW).breaker is None
 
 
 def test_each_source_says_whether_it_answers_why_not_and_how_often() -> None:
@@ -37,7 +37,7 @@ def test_each_source_says_whether_it_answers_why_not_and_how_often() -> None:
     wrong = replace(answer, readings=(), reason="hung", detail="no answer", fix="wait")
     for reason in ("hung", "hung", "crashed"):
         snapshot = source_answered(replace(wrong, reason=reason), 0.0)(snapshot)
-    document = status.document(snapshot, now=snapshots.NOW)["telemetry"]
+    document = msgspec.to_builtins(status.document(snapshot, now=snapshots.NOW).telemetry)
     assert document["level"] == "dxg"
     assert document["sources"]["nvml"] | {"taken_s": 0, "duration_s": 0} == {
         "level": 5,

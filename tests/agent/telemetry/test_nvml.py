@@ -51,7 +51,7 @@ def test_collections_and_looks_at_once_do_not_mix(tmp_path: Path) -> None:
                 nvml_source.fields(), looks, nvml_source.fields()
             )
             assert first["fan_ratio"] == last["fan_ratio"] == 0.3
-            assert all(set(by_field(readings)) == conditions.ASKED for readings in seen)
+            assert all(set(by_field(readings)) == conditions.FIELDS_OF_A_RUN for readings in seen)
             assert len(nvml_source.spawned) == 1
 
     asyncio.run(story())

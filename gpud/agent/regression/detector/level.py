@@ -43,7 +43,7 @@ class LevelSample:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LevelChange:
     """A confirmed change: ``points`` are of the new level, ``first`` is where it began.
 
     Logarithms: ``before`` of the old level, ``shift`` of the new one from it, ``doubt`` half the

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpud.agent.regression.detector.level import Finding, LevelSample
+from gpud.agent.regression.detector.level import LevelChange, LevelSample
 from gpud.agent.regression.detector.model import ChangeKind
 from gpud.agent.regression.detector.parameters import KEEP, stepped
 from gpud.agent.regression.detector.reference import correlation, inflation, largest_gain, location
@@ -159,7 +159,7 @@ class Share(msgspec.Struct):
 
     def change(
         self, since_seq: int | None, intake: Intake, parameters: Parameters
-    ) -> Finding | None:
+    ) -> LevelChange | None:
         """Look for a share that moved, and so moved the mean though each state stayed as it was.
 
         ``since_seq``: look at all that a new driver brought since, if it is time to; and in any
@@ -181,7 +181,7 @@ class Share(msgspec.Struct):
 
     def _moved(
         self, m: int, points: list[LevelSample] | None, parameters: Parameters
-    ) -> Finding | None:
+    ) -> LevelChange | None:
         """Compare the last ``m`` samples; ``points`` are of the new share, None: to be placed."""
         usual = median(self.usual)
         gap = location(sorted(self.slow)).mean - usual  # there may be several slow states
@@ -190,7 +190,7 @@ class Share(msgspec.Struct):
             return None
         points = self.marks.placed(m) if points is None else points
         latest, share = [point.y for point in points], sum(before) / len(before)
-        return Finding(
+        return LevelChange(
             kind=ChangeKind.SLOW_STATE,
             points=points,
             first=points[0],

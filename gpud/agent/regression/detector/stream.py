@@ -11,7 +11,7 @@ import msgspec
 
 from gpud.agent.regression.detector import windows
 from gpud.agent.regression.detector.intake import SETTLING, Grouped, Intake, Silence, combined
-from gpud.agent.regression.detector.level import Finding, Integers, LevelSample, SpeedLevel
+from gpud.agent.regression.detector.level import Integers, LevelChange, LevelSample, SpeedLevel
 from gpud.agent.regression.detector.model import (
     Alarm,
     ChangeKind,
@@ -286,7 +286,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         )
         return self._alarm(finding, (open_trial.left, open_trial.driver), point)
 
-    def _alarm(self, finding: Finding, drivers: tuple[str, str], point: LevelSample) -> Alarm:
+    def _alarm(self, finding: LevelChange, drivers: tuple[str, str], point: LevelSample) -> Alarm:
         """Build the alarm that ``point`` decided, and open it or close those that it ends."""
         worse = finding.shift > 0
         after = finding.before + finding.shift
@@ -370,7 +370,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         excursion = left.latest(self.parameters.excursion) if left else array("d")
         self.level = old.entered(level, excursion)
 
-    def _effect(self, finding: Finding) -> Effect:
+    def _effect(self, finding: LevelChange) -> Effect:
         shift, doubt = finding.shift, finding.doubt
         shifts = (shift, shift - doubt, shift + doubt)
         ratios = [self._value(shift) for shift in shifts]
@@ -384,7 +384,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         return math.exp(self.direction.sign * y)
 
 
-def _moved(finding: Finding) -> VerdictState:
+def _moved(finding: LevelChange) -> VerdictState:
     return VerdictState.REGRESSED if finding.shift > 0 else VerdictState.IMPROVED
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpud.agent.regression.detector.level import Finding, LevelSample, SpeedLevel
+from gpud.agent.regression.detector.level import LevelChange, LevelSample, SpeedLevel
 from gpud.agent.regression.detector.model import ChangeKind
 from gpud.agent.regression.detector.reference import largest_gain, split_in_time
 from gpud.agent.regression.detector.share import moved
@@ -46,7 +46,9 @@ class Trial(msgspec.Struct, dict=True):
         """The last samples of the level before, as they were when the driver changed."""
         return self.base.standard()
 
-    def finding(self, level: SpeedLevel, intake: Intake, parameters: Parameters) -> Finding | None:
+    def finding(
+        self, level: SpeedLevel, intake: Intake, parameters: Parameters
+    ) -> LevelChange | None:
         """Look at all that the new driver brought, if it is time to; give a confirmed change."""
         m, before = level.own, self.before
         if not intake.is_look(m, parameters):
@@ -71,7 +73,7 @@ class Trial(msgspec.Struct, dict=True):
         )
 
 
-def change(level: SpeedLevel, intake: Intake, parameters: Parameters) -> Finding | None:
+def change(level: SpeedLevel, intake: Intake, parameters: Parameters) -> LevelChange | None:
     """Look for a change under the same driver; the shortest window that confirms it wins."""
     for m, least in parameters.windows:
         if level.own < m or not intake.covers(m, parameters.window_span_s):
@@ -99,8 +101,8 @@ def _finding(
     reference: Reference,
     points: list[LevelSample],
     first: LevelSample | None = None,
-) -> Finding:
-    return Finding(
+) -> LevelChange:
+    return LevelChange(
         kind=kind,
         points=points,
         first=first or points[0],
@@ -111,7 +113,7 @@ def _finding(
     )
 
 
-def _mixture(level: SpeedLevel, intake: Intake, parameters: Parameters) -> Finding | None:
+def _mixture(level: SpeedLevel, intake: Intake, parameters: Parameters) -> LevelChange | None:
     """Look for more or fewer visits to the slow one of two states whose flag is not known."""
     m = parameters.share_window
     if level.own < m or not intake.covers(m, parameters.window_span_s):
@@ -156,7 +158,7 @@ def _confirmed(
 
 def _placed(
     level: SpeedLevel, reference: Reference, m: int, shift: float, parameters: Parameters
-) -> Finding | None:
+) -> LevelChange | None:
     """Find where the change began; None if little is left of it from there on."""
     points = level.points(min(3 * m + 60, max(level.own, m + 4)))
     residuals = reference.residuals([point.y for point in points])

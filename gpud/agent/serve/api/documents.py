@@ -10,7 +10,6 @@ from typing import Annotated
 
 import msgspec
 
-from gpud.agent.state.statusdocument import Figures, ToldAlert
 from gpud.core.sample import (
     SCHEMA_VERSION,
     Backend,
@@ -20,9 +19,9 @@ from gpud.core.sample import (
     Missing,
     Pace,
     Point,
-    Skip,
     Unit,
 )
+from gpud.show.document import AlertReport, Figures, SkipName
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +55,10 @@ class Histogram:
     total_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModeFigures(Figures):
+class ModeFigures(Figures, frozen=True):
     """One mode of a run, with its distribution where the probe has one."""
 
-    buckets: Histogram | None
+    buckets: Histogram | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,7 @@ class ProbeRun:
     conditions: dict[str, Condition]
     samples: tuple[ModeFigures, ...]
     curve: tuple[Point, ...]
-    skipped: Skip | None
+    skipped: SkipName | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +137,6 @@ class EventsAnswer:
 class AlertsAnswer:
     """What fires, then what has fired, what began last first. ``more``: there are others."""
 
-    alerts: list[ToldAlert]
+    alerts: list[AlertReport]
     more: bool
     schema_version: int = SCHEMA_VERSION

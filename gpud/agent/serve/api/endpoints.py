@@ -31,9 +31,9 @@ from gpud.agent.serve.api.parameters import UnusableParameter, choice, count, mo
 from gpud.agent.serve.http.response import Body, Cached
 from gpud.agent.state import status
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
-from gpud.agent.state.statusdocument import StatusDocument, alert
 from gpud.core.sample import Pace
 from gpud.core.stats import LATENCY_BOUNDS_S
+from gpud.show.document import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,7 +76,7 @@ class Description:
     refusals: Sequence[int] = ()  # beside those of any path
 
 
-STATUS: Final = Description("/api/v1/status", "Everything of this moment", StatusDocument)
+STATUS: Final = Description("/api/v1/status", "Everything of this moment", Status)
 PROBES: Final = Description(
     "/api/v1/probes", "What is measured, and the last run of each", ProbesAnswer
 )
@@ -116,7 +116,7 @@ def routes(
         nonlocal cached
         snapshot, at = read(), now()
         if cached is None or not cached.serves(at, snapshot):
-            cached = Cached(Body.of(status.typed(snapshot, now=at)), at.mono_s, snapshot)
+            cached = Cached(Body.of(status.document(snapshot, now=at)), at.mono_s, snapshot)
         return cached.value
 
     async def probes(_: QueryParams) -> Body:
@@ -136,7 +136,7 @@ def routes(
     async def alerts(query: QueryParams) -> Body:
         """List what fires first, and each alert once: the history may be a moment behind."""
         since_s, limit = ALERTS_SINCE.value(query), ALERT_LIMIT.value(query) or DEFAULT_LIMIT
-        listed = [alert(each) for each in read().alerts.alerts if each.firing]
+        listed = [status.alert_report(alert) for alert in read().alerts.alerts if alert.firing]
         if since_s is not None:  # without it no disk is needed
             current = {(each.fingerprint, each.starts_s) for each in listed}
             past = await answers.read(history, within, since_s, limit + 1)
@@ -216,4 +216,4 @@ def _run(snapshot: Snapshot, key: ProbeKey, state: ProbeState) -> ProbeRun:
 def _mode_figures(sample: Sample) -> ModeFigures:
     counted = sample.buckets
     buckets = Histogram(LATENCY_BOUNDS_S, counted.counts, counted.total) if counted else None
-    return ModeFigures(**status.figures(sample), buckets=buckets)
+    return status.built(ModeFigures, sample, buckets=buckets)

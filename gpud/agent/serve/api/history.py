@@ -62,7 +62,7 @@ class Charts:
             async with asyncio.timeout(DEADLINE_S):
                 return await asyncio.shield(self._task(chart, snapshot))
         except charts.UnknownName as error:
-            raise UnknownValue(error.parameter, error.name, error.known) from None
+            raise UnknownValue(error.parameter, error.name, error.choices) from None
         except TimeoutError:
             slow = f"the history was not read within {DEADLINE_S:g} s"
             raise StoreError(slow, reason="slow", fix="look at the disk") from None

@@ -95,7 +95,7 @@ def document() -> dict[str, Any]:
     as_line = {f"line_{code}": _response(words, TEXT, (LINE,)) for code, words in ANY_PATH.items()}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "gpud", "version": VERSION, "description": _one_line(DESCRIPTION)},
+        "info": {"title": "gpud", "version": VERSION, "description": _single_line(DESCRIPTION)},
         "paths": {
             path: {"get": {**operation, "operationId": path.rpartition("/")[2].partition(".")[0]}}
             for path, operation in paths.items()
@@ -160,9 +160,9 @@ def _all_required(schema: Mapping[str, Any]) -> dict[str, Any]:
             for name, field in complete["properties"].items()
         }
     if "description" in complete:
-        complete["description"] = _one_line(complete["description"])
+        complete["description"] = _single_line(complete["description"])
     return complete
 
 
-def _one_line(text: str) -> str:
+def _single_line(text: str) -> str:
     return " ".join(text.split())

@@ -13,7 +13,6 @@ from gpud.agent.serve.metrics.probes import fresh_enough
 from gpud.agent.serve.page import Frame, page
 from gpud.agent.state import status
 from gpud.core.settings import config_path
-from gpud.show.document import read as read_document
 from gpud.show.model import Input, Own
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class PageView:
         snapshot = self._read()
         fresh = fresh_enough(snapshot, self._settings, now)
         runs = frozenset((key.gpu, key.probe) for key in fresh)
-        return Input(read_document(status.document(snapshot, now=now)), runs, own_usage())
+        return Input(status.document(snapshot, now=now), runs, own_usage())
 
 
 def own_usage() -> Own:

@@ -16,8 +16,9 @@ from gpud.core.errors import ConfigError, GpudError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpud.agent.state.snapshot import Expected, Snapshot
+    from gpud.agent.state.snapshot import Snapshot
     from gpud.core.requests import AcceptRequest
+    from gpud.show.document import Expected
 
 ALL: Final = "all"
 LISTS_ALERTS: Final = "`gpud alerts` lists the alerts with their IDs"

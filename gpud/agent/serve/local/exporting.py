@@ -63,11 +63,11 @@ def _encoded(rows: Sequence[RowLine]) -> bytes:
 
 
 def _selection(directory: Path, request: HistoryRequest, numbers: Mapping[str, int]) -> Selection:
-    known = reader.read(directory, queries.probes) if request.probes else ()
+    probes = reader.read(directory, queries.probes) if request.probes else ()
     for name in request.probes:
-        if name not in known:
-            near = get_close_matches(name, known, n=3) or known
-            fix = f"one of {', '.join(map(escaped, near))}" if known else None
+        if name not in probes:
+            near = get_close_matches(name, probes, n=3) or probes
+            fix = f"one of {', '.join(map(escaped, near))}" if probes else None
             raise ConfigError(f"the history has no probe {name!a:.60}", fix=fix)
     return Selection(
         -math.inf if request.since_s is None else request.since_s,

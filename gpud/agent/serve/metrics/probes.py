@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gpud.agent.serve.metrics.families import Families
     from gpud.agent.state.snapshot import ProbeState, Snapshot
-    from gpud.agent.state.status import Place
+    from gpud.agent.state.status import FigurePlace
     from gpud.core.clock import Instant
     from gpud.core.sample import ProbeSpec
     from gpud.core.settings import Settings
@@ -187,7 +187,7 @@ def _labels(key: ProbeKey) -> tuple[str, str]:
     return ("" if key.gpu is None else str(key.gpu)), key.probe
 
 
-def _place_labels(place: Place) -> tuple[str, str, str]:
+def _place_labels(place: FigurePlace) -> tuple[str, str, str]:
     return (*_labels(ProbeKey(place.probe, place.gpu)), place.mode)
 
 

@@ -97,7 +97,7 @@ def section(section: model.Section, *above: Child) -> Html:
     name = section.name
     flat = list(_flat(section.blocks))
     if charts := any(_has_chart(block) for block in flat):
-        body = joined(*(_beside_charts(block) for block in flat))
+        body = joined(*(_chart_side(block) for block in flat))
     else:
         body = el("div", blocks(flat), id=f"{name}-body", data_live=True)
     return el(
@@ -126,7 +126,7 @@ def _has_chart(block: model.Block) -> bool:
     )
 
 
-def _beside_charts(block: model.Block) -> Html:
+def _chart_side(block: model.Block) -> Html:
     if isinstance(block, model.Table):
         return el("div", _table(block), id=f"{block.name}-body", data_live=True)
     return blocks([block])

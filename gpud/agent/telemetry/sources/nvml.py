@@ -50,7 +50,7 @@ END_S = 1.0
 """How long the helper may take to end after its input closed, and again after its kill."""
 
 ALL = b"{}"
-OF_A_LOOK = msgspec.json.encode({"fields": sorted(conditions.ASKED)})
+OF_A_LOOK = msgspec.json.encode({"fields": sorted(conditions.FIELDS_OF_A_RUN)})
 """Right before and after a run, no more is asked than is made use of."""
 REPLACED = "library_replaced"
 
@@ -103,7 +103,7 @@ class Nvml:
         self._lock = asyncio.Lock()  # one question at a time
         self._helper: subprocess.Popen[bytes] | None = None
         self._answer: asyncio.Task[bytes] | None = None  # that the helper owes
-        self._asked_mono_s = 0.0  # when it got its last question
+        self._request_mono_s = 0.0  # when it got its last question
         self._stuck: ProcessRef | None = None  # a helper that was killed, and stayed
         self._retry_mono_s = 0.0
         self._failures = 0  # in a row
@@ -179,7 +179,7 @@ class Nvml:
         """
         if self._answer is None:
             return
-        age_s = self._context.now().mono_s - self._asked_mono_s
+        age_s = self._context.now().mono_s - self._request_mono_s
         left_s = max(self._deadline_s - age_s, 0.0)
         try:
             await self._take_answer(min(wait_s, left_s))
@@ -193,7 +193,7 @@ class Nvml:
         if self._helper is None:
             await self._start()
         assert self._helper is not None and self._helper.stdin is not None  # noqa: S101, PT018
-        self._asked_mono_s = self._context.now().mono_s
+        self._request_mono_s = self._context.now().mono_s
         with contextlib.suppress(BrokenPipeError):
             os.write(self._helper.stdin.fileno(), question + b"\n")
         self._answer = asyncio.create_task(self._output.readline())
