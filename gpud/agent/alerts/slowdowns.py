@@ -86,6 +86,7 @@ class Incident(msgspec.Struct):
     ended: list[AlarmFinding] = []
     ends_s: float | None = None
     over: list[int] = []
+    acknowledged_s: float | None = None  # of version 0.1; the row of the alert has it now
 
     def __post_init__(self) -> None:
         """Move the findings that version 0.1 listed in ``over``."""

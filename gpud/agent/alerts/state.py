@@ -383,7 +383,8 @@ def _continued(before: Alert, alert: Alert) -> Alert:
 
     The words of an incident change with its evidence only.
     """
-    alert = replace(alert, starts_s=before.starts_s, acknowledged_s=before.acknowledged_s)
+    acknowledged_s = before.acknowledged_s or alert.acknowledged_s
+    alert = replace(alert, starts_s=before.starts_s, acknowledged_s=acknowledged_s)
     same = replace(alert, updated_s=before.updated_s)
     if same == before:
         return before

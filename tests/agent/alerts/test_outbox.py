@@ -181,7 +181,7 @@ def test_sink_that_shows_a_state_gets_every_change_and_the_past_for_an_hour() ->
         message = channel.due(alerts, at(mono_s), quiet_from_s)
         if message is not None:
             channel.shown = message
-            channel.past |= {alert.fingerprint for alert in message.standing}
+            channel.outbox.showed(message, at(mono_s))
         return message
 
     assert look(0.0) is not None  # what an earlier agent left there may be over

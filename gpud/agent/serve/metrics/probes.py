@@ -12,8 +12,9 @@ from gpud.core import containers
 from gpud.core.sample import Pace, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from gpud.agent.regression.detector import StreamStanding
     from gpud.agent.serve.metrics.families import Families
     from gpud.agent.state.snapshot import ProbeState, Snapshot
     from gpud.agent.state.status import FigurePlace
@@ -173,13 +174,15 @@ def regression(snapshot: Snapshot, current: Mapping[ProbeKey, ProbeState]) -> Fa
         {
             (*labels, reason): count
             for labels, standings in every.items()
-            for reason, count in sorted(
-                sum(
-                    (Counter(s.refused) + Counter(s.set_aside) for s in standings), Counter()
-                ).items()
-            )
+            for reason, count in _unjudged(standings)
         },
     )
+
+
+def _unjudged(standings: Sequence[StreamStanding]) -> list[tuple[str, int]]:
+    """Count the samples of streams that were not judged, by reason."""
+    counts = (Counter(stream.refused) + Counter(stream.set_aside) for stream in standings)
+    return sorted(sum(counts, Counter()).items())
 
 
 def _labels(key: ProbeKey) -> tuple[str, str]:
