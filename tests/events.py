@@ -66,7 +66,8 @@ def made(version: str = "1", started_s: float = 0.0, **values: object) -> Snapsh
 def altered(snapshot: Snapshot, **values: Any) -> Snapshot:
     """Return a snapshot with other values, each in the state of its subject."""
     for name, value in values.items():
-        if name in SUBJECT and not isinstance(value, Struct):
+        whole = name in Snapshot.__struct_fields__ and isinstance(value, Struct)
+        if name in SUBJECT and not whole:
             state = replace(getattr(snapshot, SUBJECT[name]), **{name: value})
             snapshot = replace(snapshot, **{SUBJECT[name]: state})
         else:

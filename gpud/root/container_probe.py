@@ -162,7 +162,7 @@ def _pull(client: Client, image: str) -> Failure | None:
 def _run(client: Client, job: ContainerJob, report: ToolkitReport) -> ContainerRun:
     started_s, figure, failure = time.monotonic(), None, None
     try:
-        figure = measured(client, job, cdi=report.state is ToolkitState.CDI)
+        figure = measured(client, job, cdi=report.state == ToolkitState.CDI)
     except ProbeError as error:
         failure = error.failure
     except APIError as error:

@@ -287,7 +287,7 @@ class Containers:
             owner=identity(self._settings),
             parent=os.getpid(),
             config_file=config.file,
-            desktop=dockerd.owner is Owner.DOCKER_DESKTOP,
+            desktop=dockerd.owner == Owner.DOCKER_DESKTOP,
         )
         try:
             self._child = subprocess.Popen(

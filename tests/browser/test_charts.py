@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -236,7 +235,7 @@ def test_chart_of_a_new_user_begins_with_the_first_run_and_so_does_its_usual_lev
     assert first_s is not None
     fine = worlds.fine()
     assert fine.store is not None
-    new = structs.replace(fine, store=replace(fine.store, first_s=first_s))
+    new = structs.replace(fine, store=structs.replace(fine.store, first_s=first_s))
     with site(new, tmp_path) as served, watched(browser, served.url, NOW_S) as seen:
         seen.page.add_init_script(RECORDER)
         seen.page.goto(served.url)

@@ -92,7 +92,7 @@ def ours(gpu: GpuDocker) -> list[dict[str, Any]]:
 def test_the_figures_of_a_run_come_home_and_nothing_of_it_stays(fitted: GpuDocker) -> None:
     word = perform(fitted, Task.RUN, fitted.printing(PRINTED))
     assert word.toolkit is not None
-    assert word.toolkit.state is ToolkitState.RUNTIME
+    assert word.toolkit.state == ToolkitState.RUNTIME
     assert word.run is not None
     assert word.run.figure is not None
     assert word.run.figure.flops_per_second == pytest.approx(3.863604e12)

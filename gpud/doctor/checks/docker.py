@@ -212,7 +212,7 @@ def toolkit(machine: Machine) -> Finding:
     )
     report = judged(facts)
     gpu = machine.wsl == "2" and machine.exists("/dev/dxg")
-    if report.state is ToolkitState.NONE and not gpu:
+    if report.state == ToolkitState.NONE and not gpu:
         return ok("not installed, and no GPU to hand out")
     return _toolkit(report)
 

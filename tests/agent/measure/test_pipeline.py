@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 
 from gpud.agent.history.schema import FILE
 from gpud.agent.measure.conditions import Conditions
@@ -459,10 +460,10 @@ def reported_at(finished_s: float, failure: Failure | None = None) -> Snapshot:
     report = snapshots.ROOT.containers
     assert report is not None
     assert report.run is not None
-    run = replace(report.run, finished_s=finished_s)
+    run = structs.replace(report.run, finished_s=finished_s)
     if failure is not None:
-        run = replace(run, figure=None, failure=failure)
-    root = replace(snapshots.ROOT, containers=replace(report, run=run))
+        run = structs.replace(run, figure=None, failure=failure)
+    root = structs.replace(snapshots.ROOT, containers=structs.replace(report, run=run))
     return root_read(root, None, 1.0)(snapshots.full())
 
 
