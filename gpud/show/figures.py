@@ -95,14 +95,11 @@ def verdict(stream: StreamReport | None, sample: Figures) -> model.Text:
     last = latest_change(stream, sample.value)
     if not last:
         return model.Short(shown, stands.much or stands.whole)
-    when = (
-        ("judged ", model.Timestamp(stands.at_s))
-        if stands.at_s is not None
-        else "over the latest runs"
-    )
-    return model.Short(
-        (shown, model.Styled((when, f"; the last run is {last}"), "aside")), f"now {last}"
-    )
+    when: model.Text = " over the latest runs"
+    if stands.at_s is not None:
+        when = (", judged ", model.Timestamp(stands.at_s))
+    aside = model.Styled(f"the last run is {last}", "aside")
+    return model.Short((shown, when, aside), f"now {last}")
 
 
 def overview(shown: model.Input, name: str, gpus: Collection[int | None]) -> model.Table:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gpud.core.sample import Flag, Skip
 from gpud.core.stats import compared
 from gpud.core.text import escaped
-from gpud.show.units import place, spaced
+from gpud.show.units import place, plural, spaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -103,7 +103,7 @@ def standing(stream: StreamReport | None) -> UsualVerdict:
         since = f" since driver {worst.new_driver[:80]}" if worst.kind == "driver" else ""
         return UsualVerdict(much, f"{much}{since}", fires=True, at_s=worst.at_s)
     if stream.level is None or stream.slowdown is None:
-        return UsualVerdict("", f"learning what is usual, {stream.seen} runs so far")
+        return UsualVerdict("", f"learning what is usual, {plural(stream.seen, 'run')} so far")
     much = _compared(stream.slowdown)
     return UsualVerdict(much, much if much == AS_USUAL else f"{much} than usual")
 
