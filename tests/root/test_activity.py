@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
@@ -67,9 +68,9 @@ def run() -> Iterator[Callable[..., int]]:
 
 def reads(pid: int, state: str) -> Activity:
     until(lambda: process.stat(pid)[0] == state, f"state {state}")
-    result = process.activity(pid)
-    assert result is not None
-    return result
+    found = process.activity(pid)
+    assert found is not None
+    return found
 
 
 def children(pid: int) -> list[int]:
@@ -90,14 +91,21 @@ def test_running_process_is_active_and_its_time_grows(
     assert before.active
 
     def grown() -> bool:
-        result = process.activity(pid)
-        return result is not None and result.cpu_s > before.cpu_s
+        found = process.activity(pid)
+        return found is not None and found.cpu_s > before.cpu_s
 
     until(grown, "CPU time")
 
 
 def test_process_that_waits_for_the_disk_is_active(program: str, run: Callable[..., int]) -> None:
     assert reads(run(program, "disk"), "D").active
+
+
+def test_process_in_a_debugger_is_active(program: str, run: Callable[..., int]) -> None:
+    pid = run(program)
+    assert ctypes.CDLL(None, use_errno=True).ptrace(PTRACE_ATTACH, pid, None, None) == 0
+    os.waitpid(pid, 0)
+    assert reads(pid, "t").active
 
 
 def test_busy_descendant_makes_its_parent_active_unless_that_is_stopped(
@@ -111,6 +119,21 @@ def test_busy_descendant_makes_its_parent_active_unless_that_is_stopped(
     assert not stopped.active
     assert stopped.stopped
     assert process.activity(pid) == stopped
+
+
+def test_process_named_beside_it_counts(program: str, run: Callable[..., int]) -> None:
+    pid, other = run(program), run(program, "spin")
+    assert not reads(pid, "S").active
+    found = process.activity(pid, [other])
+    assert found is not None
+    assert found.active
+
+
+def test_time_of_a_descendant_that_ended_is_not_lost(program: str, run: Callable[..., int]) -> None:
+    pid = run(program, "parent", program, "work")
+    until(lambda: children(pid), "its child")
+    until(lambda: not children(pid), "the end of its child")
+    assert reads(pid, "S").cpu_s >= 0.19
 
 
 def test_traffic_of_a_published_port_is_no_work_of_dockerd(
@@ -141,6 +164,6 @@ def test_thread_that_runs_for_a_moment_is_no_work(
             pass
 
     monkeypatch.setattr(time, "sleep", stop)
-    result = process.activity(pid)
-    assert result is not None
-    assert not result.active
+    found = process.activity(pid)
+    assert found is not None
+    assert not found.active

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.root.conftest import RUN
 from tests.root.test_dockerd_real import running
 from tests.waiting import until
 
@@ -51,6 +52,33 @@ while True:
     threading.Thread(target=answer, args=listening.accept()[:1]).start()
 """
 
+
+KILLED_WHEN_FOUND = f"""
+import os
+from pathlib import Path
+from gpud.root.dockerd import Dockerd
+find = Dockerd.find
+def killed_when_found(self, listener):
+    found = find(self, listener)
+    order = Path(os.path.dirname(self.config.pidfile), "kill")
+    if listener and found and order.exists():
+        order.unlink()
+        os.kill(found.pid, 9)
+        os.waitid(os.P_PID, found.pid, os.WEXITED | os.WNOWAIT)
+    return found
+Dockerd.find = killed_when_found
+{RUN}"""
+"""A supervisor whose dockerd dies right after it was looked up, once, when ``kill`` is there."""
+SLOW_EVERY_OTHER_TIME = f"""
+import itertools, time
+from gpud.root.dockerd import Dockerd
+find, slow = Dockerd.find, itertools.cycle((0, 1))
+def slowly(self, listener):
+    time.sleep(next(slow))
+    return find(self, listener)
+Dockerd.find = slowly
+{RUN}"""
+"""A supervisor that needs a second more to look at /proc, every other time, as under load."""
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts a dockerd")
 
 
@@ -84,12 +112,12 @@ def test_ping_lost_with_a_dead_dockerd_is_no_failure_of_the_next(
     """The one who listened when it was put names nobody any more when it ends."""
     supervised.settings = settings(place)
     supervised.start()
-    status = supervised.when(running, "a running dockerd, of which all is known: pings from now on")
-    first = status["dockerd"]["process"]["pid"]
+    said = supervised.when(running, "a running dockerd, of which all is known: pings from now on")
+    first = said["dockerd"]["process"]["pid"]
     (place / "silent").touch()
     until((place / "asked").exists, "a question under way")
     os.kill(first, signal.SIGKILL)
-    status = supervised.when(
+    said = supervised.when(
         lambda r: (
             running(r)
             and (r["dockerd"]["process"] or {}).get("pid") not in {None, first}
@@ -97,10 +125,25 @@ def test_ping_lost_with_a_dead_dockerd_is_no_failure_of_the_next(
         ),
         "the next",
     )
-    earlier = status["beat_s"]
-    status = supervised.when(lambda r: r["beat_s"] > earlier + 1, "more looks")["dockerd"]
-    assert status["restarts"] == {"killed": 1}
-    assert (place / "starts").read_text().split() == [str(first), str(status["process"]["pid"])]
+    heard = said["beat_s"]
+    said = supervised.when(lambda r: r["beat_s"] > heard + 1, "more looks")["dockerd"]
+    assert said["restarts"] == {"killed": 1}
+    assert (place / "starts").read_text().split() == [str(first), str(said["process"]["pid"])]
+
+
+@needs_root
+def test_dockerd_that_dies_between_two_looks_is_counted_as_killed(
+    place: Path, supervised: Supervised
+) -> None:
+    supervised.settings = settings(place)
+    supervised.program = KILLED_WHEN_FOUND
+    supervised.start()
+    first = supervised.when(running, "a running dockerd")["dockerd"]["process"]
+    (place / "kill").touch()
+    after = supervised.when(
+        lambda r: running(r) and r["dockerd"]["process"] != first, "the next dockerd"
+    )
+    assert after["dockerd"]["restarts"] == {"killed": 1}
 
 
 @needs_root
@@ -116,3 +159,23 @@ def test_dockerd_that_answers_late_or_with_an_error_is_not_hung(
     before = supervised.when(lambda r: r["dockerd"]["state"] == "unresponsive", "no good answer")
     after = supervised.when(lambda r: r["beat_s"] > before["beat_s"] + 6, "many more looks")
     assert (after["dockerd"]["process"], after["dockerd"]["restarts"]) == (first, {})
+
+
+@needs_root
+def test_slow_look_at_a_silent_dockerd_is_no_pause_of_the_machine(
+    place: Path, supervised: Supervised
+) -> None:
+    supervised.settings = settings(place)
+    supervised.settings["dockerd"] |= {
+        "ping_interval_s": 0.5,
+        "ping_timeout_s": 0.5,
+        "hung_after_s": 3.0,
+    }
+    supervised.program = SLOW_EVERY_OTHER_TIME
+    supervised.start()
+    first = supervised.when(running, "a running dockerd")["dockerd"]["process"]
+    os.kill(first["pid"], signal.SIGSTOP)
+    ended = supervised.when(
+        lambda r: running(r) and r["dockerd"]["process"] != first, "the next dockerd"
+    )
+    assert ended["dockerd"]["restarts"] == {"hung": 1}
