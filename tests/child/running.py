@@ -20,6 +20,10 @@ GPU = "GPU-6d0c5f2e-8a41-4b7d-9e13-000000000000"
 """What the stand-in says its first device is."""
 INTERPRETED = "700 40"
 """Virtual nanoseconds of a call and of a reading of the clock, in Python: ``virtual_clock.c``."""
+REAL = ""
+"""The clock of the machine, which goes on while other programs have the CPU."""
+MEASURES_THE_CPU = {"cpu_call", "cpu_matmul", "crossover"}
+"""What these probes measure takes no virtual time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +81,11 @@ def ask(
 def run(probe: str, library: Path, *, clock: str | None = None, **job: Any) -> Ended:
     """Run one probe against a library; on the stand-in's first GPU, unless ``job`` names one.
 
-    ``clock``: time is virtual, and this is what a call and a reading of the clock cost in it.
+    ``clock``: what a call and a reading of the clock cost in virtual time, or ``REAL``. Without it
+    time is virtual, except where the probe measures the CPU.
     """
+    if clock is None:
+        clock = REAL if probe in MEASURES_THE_CPU else INTERPRETED
     arguments = {"probe": probe, "gpu": GPU, "cuda_library": str(library), **job}
     environment = virtual_time(library.parent, clock) if clock else None
     return ask("--run", json.dumps(arguments), environment=environment)

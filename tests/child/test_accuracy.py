@@ -19,8 +19,8 @@ from tests.standins.build import build_libcuda
 if TYPE_CHECKING:
     from pathlib import Path
 
-run = partial(running.run, clock=INTERPRETED, budget_s=60)
-scripted = partial(running.scripted, clock=INTERPRETED, budget_s=60)
+run = partial(running.run, budget_s=60)
+scripted = partial(running.scripted, budget_s=60)
 
 WITHIN = 0.005
 """Of a C program: what remains is the arithmetic, and not the machine."""

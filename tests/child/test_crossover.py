@@ -79,7 +79,9 @@ def test_the_answer_is_where_numpy_takes_as_long_as_the_gpu(tmp_path: Path, cros
 def test_a_gpu_that_is_slower_everywhere_is_missing_with_the_curve_that_shows_it(
     tmp_path: Path,
 ) -> None:
-    ended = scripted(tmp_path, "crossover", "sync_ns 20000000\nflops_per_second 4e8")
+    ended = scripted(
+        tmp_path, "crossover", "sync_ns 20000000\nflops_per_second 4e8", clock=INTERPRETED
+    )
     assert ended.samples == {}
     (missing,) = ended.document["missing"]
     curve = ended.document["curve"]

@@ -12,7 +12,7 @@ from gpud.child.latency import sequences, single_calls
 from gpud.child.probes import launch
 from gpud.child.progress import Progress
 from gpud.core.sample import Job, Reason
-from tests.child.running import GPU, scripted
+from tests.child.running import GPU, REAL, scripted
 from tests.child.sweep import A_SMALL_GPU
 from tests.contracts.test_device import _unload
 from tests.standins.build import build_libcuda
@@ -65,7 +65,7 @@ def test_timed_loops_write_no_note_however_many_calls_they_make(tmp_path: Path) 
 
 def test_slow_start_of_the_driver_counts_against_no_budget(tmp_path: Path) -> None:
     script = "delay cuInit 1500\ndelay cuModuleLoadDataEx 1000 0 1"
-    ended = scripted(tmp_path, "launch", script, budget_s=1.5)
+    ended = scripted(tmp_path, "launch", script, clock=REAL, budget_s=1.5)
     assert set(ended.samples) == set(launch.SPEC.modes)
     conditions = ended.document["conditions"]
     assert conditions["init_s"] >= 1.5

@@ -12,7 +12,7 @@ from gpud.child.cpu import CpuGpu
 from gpud.child.probes import launch
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Reason
-from tests.child.running import INTERPRETED, scripted
+from tests.child.running import INTERPRETED, REAL, scripted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -133,7 +133,7 @@ def test_a_driver_without_graphs_lacks_that_mode_and_no_other(
 
 def test_a_graph_costs_its_launch_and_its_nodes(tmp_path: Path) -> None:
     script = "launch_ns 5000\ngraph_launch_ns 60000\ngraph_node_ns 1000\nsync_ns 40000"
-    samples = scripted(tmp_path, "launch", script, clock=INTERPRETED).samples
+    samples = scripted(tmp_path, "launch", script).samples
     # The GPU begins when all of them are there, and takes 1.5 us for each.
     assert samples["graph"]["median"] == pytest.approx(1.5e-6 + 1.5e-6, rel=0.01)
     assert samples["pipelined"]["median"] == pytest.approx(5.2e-6, rel=0.01)
@@ -142,7 +142,7 @@ def test_a_graph_costs_its_launch_and_its_nodes(tmp_path: Path) -> None:
 def test_what_comes_right_after_idle_is_a_series_of_its_own(tmp_path: Path) -> None:
     idle = 1 + 250 + 50 + 5 * 200
     script = f"launch_ns 2000\nidle_launches {idle}\nidle_launch_ns 8000\nsync_ns 8500"
-    samples = scripted(tmp_path, "launch", script, clock=INTERPRETED).samples
+    samples = scripted(tmp_path, "launch", script).samples
     for mode, usual_s, cold_s in (
         ("submit", 2e-6, 8e-6),
         ("roundtrip", 12e-6, 18e-6),
@@ -154,7 +154,7 @@ def test_what_comes_right_after_idle_is_a_series_of_its_own(tmp_path: Path) -> N
 
 def test_the_first_launch_begins_before_the_context(tmp_path: Path) -> None:
     script = "context_ns 70000000\nmodule_load_ns 60000000\nfirst_launch_ns 20000000"
-    ended = scripted(tmp_path, "launch", script, clock=INTERPRETED)
+    ended = scripted(tmp_path, "launch", script)
     conditions = ended.document["conditions"]
     parts = [conditions[name] for name in ("context_s", "module_load_s", "first_call_s")]
     assert parts == pytest.approx([70e-3, 60e-3, 20e-3], rel=1e-3)
@@ -166,7 +166,7 @@ def test_the_first_launch_begins_before_the_context(tmp_path: Path) -> None:
 
 def test_a_warm_up_that_does_not_settle_is_said_and_the_run_is_measured(tmp_path: Path) -> None:
     waking = "warmup_kernels 1000000\nwarmup_factor 100000"
-    ended = scripted(tmp_path, "launch", waking)
+    ended = scripted(tmp_path, "launch", waking, clock=REAL)
     assert ended.document["conditions"]["settled"] is False
     assert set(ended.samples) == set(launch.SPEC.modes)
 
@@ -185,5 +185,5 @@ def test_interruptions_of_the_interpreter_are_not_in_the_net_p99(tmp_path: Path)
 
 
 def test_a_long_launch_has_no_net_p99(tmp_path: Path) -> None:
-    samples = scripted(tmp_path, "launch", "launch_ns 12000", clock=INTERPRETED).samples
+    samples = scripted(tmp_path, "launch", "launch_ns 12000").samples
     assert samples["submit"]["p99_net"] is None

@@ -8,7 +8,7 @@ import pytest
 
 from gpud.child.probes import event, small_copy
 from gpud.core.sample import Reason
-from tests.child.running import INTERPRETED, scripted
+from tests.child.running import scripted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ SLOW = "copy_ns 30000\nsync_ns 10000"
 
 
 def test_a_copy_contains_its_wait_and_a_round_trip_two_copies(tmp_path: Path) -> None:
-    ended = scripted(tmp_path, "small_copy", SLOW, clock=INTERPRETED)
+    ended = scripted(tmp_path, "small_copy", SLOW)
     assert ended.document["conditions"]["pinned"] is True
     assert set(ended.samples) == set(small_copy.SPEC.modes)
     for mode, sample in ended.samples.items():
@@ -56,7 +56,7 @@ def test_a_refused_copy_spoils_the_run_wherever_it_is(tmp_path: Path, rule: str)
 
 def test_events_measure_the_gpu_and_recording_measures_the_host(tmp_path: Path) -> None:
     script = "event_gpu_ns 1700\nkernel_ns 2500\nevent_ns 20000\nlaunch_ns 20000"
-    ended = scripted(tmp_path, "event", script, clock=INTERPRETED)
+    ended = scripted(tmp_path, "event", script)
     assert set(ended.samples) == set(event.SPEC.modes)
     assert ended.samples["pair"]["median"] == pytest.approx(1.7e-6, rel=0.01)
     assert ended.samples["kernel"]["median"] == pytest.approx(4.2e-6, rel=0.01)

@@ -10,7 +10,7 @@ import pytest
 from gpud import discovery
 from gpud.child import probes
 from gpud.core.sample import Backend, Pace, ProbeSpec, Reason
-from tests.child.running import INTERPRETED, scripted
+from tests.child.running import scripted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,10 +83,9 @@ def test_a_run_keeps_within_its_stated_budgets(tmp_path: Path, probe: str, gpu: 
         facts = facts | WAKING
     ledger = tmp_path / "ledger"
     script = "".join(f"{key} {value}\n" for key, value in facts.items())
-    # What numpy takes is real; without a time line events see work alone, as the ledger does.
-    clock = None if probe == "crossover" else INTERPRETED
+    # Without a time line events see work alone, as the ledger does.
     script += f"time_line 0\nledger {ledger}"
-    ended = scripted(tmp_path, probe, script, clock=clock, budget_s=spec.budget_s)
+    ended = scripted(tmp_path, probe, script, budget_s=spec.budget_s)
     assert ended.code == 0, ended
     report = ended.document
     lines: list[dict[str, Any]] = [json.loads(line) for line in ledger.read_text().splitlines()]
