@@ -79,7 +79,7 @@ def test_no_check_is_refused_and_all_that_was_asked_for_are_there() -> None:
         *("wsl", "systemd", "interop", "idle", "cgroups", "dxg", "libcuda", "libnvml", "driver"),
         *("docker", "docker_access", "live_restore", "toolkit", "sudo_rule", "installation"),
         *("shell_hook", "python", "store", "port", "clock", "gpud", "telemetry"),
-        *("settings", "users", "alerts"),
+        *("settings", "users", "alerts", "known_issues"),
     }
 
 

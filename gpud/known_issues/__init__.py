@@ -1,0 +1,1 @@
+"""Catalogue of known faults of GPU work, and what of it applies to a machine."""

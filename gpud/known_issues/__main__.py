@@ -1,0 +1,66 @@
+"""Print the catalogue as a page: ``python -m gpud.known_issues > docs/known-issues.md``."""
+
+from __future__ import annotations
+
+import sys
+
+from gpud.known_issues.catalogue import VERSIONS, Applies, Entry, Range, catalogue
+
+HEAD = """# Known faults of GPU work in WSL2 and on Linux
+
+Made from `gpud/known_issues/catalogue.json` by `python -m gpud.known_issues`; edit that file.
+Newest evidence first.
+
+These are facts from public threads. Long threads were not read in full, and a single report is a
+single report. **On** names the versions: *to*, *from* are bounds that the evidence gives;
+*reported on* are versions on which somebody saw it, and says nothing of others. **Said when**:
+gpud speaks of an entry for the versions alone (*build*), for the versions and a symptom together
+(*build+symptom*), or for the symptom (*symptom*). `gpud doctor` names the entries whose versions
+are enough.
+
+| Fault | On | Effect | What to do | Fixed in | Said when | Evidence |
+|---|---|---|---|---|---|---|
+"""
+NAMES = {"wsl_version": "WSL", "kernel": "kernel", "windows_build": "Windows", "driver": "driver"}
+
+
+def page() -> str:
+    """Return the page, a table with a row for each entry."""
+    entries = sorted(catalogue(), key=lambda entry: (entry.newest, entry.id), reverse=True)
+    return HEAD + "".join(map(_row, entries))
+
+
+def _row(entry: Entry) -> str:
+    sources = ", ".join(f"[{source.date or 'undated'}]({source.url})" for source in entry.sources)
+    cells = (
+        f"`{entry.id}` {entry.title}",
+        _machines(entry.applies),
+        entry.effect.replace("_", " "),
+        entry.workaround or "none is known",
+        entry.fixed_in or "",
+        entry.report_when,
+        f"{entry.confidence.replace('_', ' ')}: {sources}",
+    )
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _machines(applies: Applies) -> str:
+    ranges = ((NAMES[name], getattr(applies, name)) for name in VERSIONS)
+    parts = [applies.platform, *(f"{name} {_range(span)}" for name, span in ranges if span)]
+    if applies.compute_capability:
+        parts.append(f"compute capability {', '.join(applies.compute_capability)}")
+    return "; ".join(filter(None, [*parts, applies.needs]))
+
+
+def _range(span: Range) -> str:
+    bounds = ((f"from {span.min}", span.min), (f"to {span.max}", span.max))
+    words = [text for text, bound in bounds if bound is not None]
+    if not words and span.observed:
+        words = [f"reported on {', '.join(span.observed)}"]
+    if span.fixed is not None:
+        words.append(f"fixed in {span.fixed}")
+    return ", ".join(words)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

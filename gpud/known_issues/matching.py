@@ -1,0 +1,114 @@
+"""Relation of a machine to the catalogue: which entries are about its versions.
+
+What is not known of a machine matches nothing, and a version on which a fault was once reported is
+not said to be affected by it. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpud.known_issues.catalogue import VERSIONS, Entry, Range, ReportWhen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+WINDOWS_BUILD_NUMBERS = 3
+"""10.0.26200: the fourth number changes with every monthly update."""
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What is known of a machine and one GPU of it; None for what is not."""
+
+    platform: str  # "wsl2" or "linux"
+    wsl_version: str | None = None  # "2.7.12"
+    kernel: str | None = None  # "6.6.87.2-microsoft-standard-WSL2"
+    windows_build: str | None = None  # "10.0.26200.8875"
+    driver: str | None = None  # "576.02"
+    compute_capability: str | None = None  # "8.9"
+
+
+class Relation(StrEnum):
+    """How sure it is that an entry is about a machine."""
+
+    APPLIES = "applies"  # within the bounds that the evidence gives
+    REPORTED = "reported"  # the fault was reported on these versions
+    OTHER = "other"
+    UNKNOWN = "unknown"  # a fact that decides is not known
+
+
+def relation(entry: Entry, facts: Facts) -> Relation:
+    """Return how an entry relates to a machine."""
+    applies = entry.applies
+    platforms = {facts.platform, "any"} | ({"windows"} if facts.platform == "wsl2" else set())
+    ranges = {name: getattr(applies, name) for name in VERSIONS}
+    versions = [(name, getattr(facts, name), span) for name, span in ranges.items() if span]
+    if applies.platform not in platforms or any(
+        have is not None and _outside(have, span) for _, have, span in versions
+    ):
+        return Relation.OTHER
+    if not _of_capability(applies.compute_capability, facts.compute_capability):
+        return Relation.UNKNOWN if facts.compute_capability is None else Relation.OTHER
+    if applies.needs:
+        return Relation.UNKNOWN
+    bounded = [have for _, have, span in versions if span.bounded]
+    if bounded or not any(span.observed for _, _, span in versions):
+        return Relation.UNKNOWN if None in bounded else Relation.APPLIES
+    reports = [_reported(name, have, span) for name, have, span in versions if span.observed]
+    if False in reports:
+        return Relation.OTHER
+    return Relation.UNKNOWN if None in reports else Relation.REPORTED
+
+
+def by_version(entries: Iterable[Entry], facts: Facts) -> list[tuple[Entry, Relation]]:
+    """Return the entries of which the versions alone are reason enough to speak."""
+    related = [(entry, relation(entry, facts)) for entry in entries]
+    return [
+        (entry, kind)
+        for entry, kind in related
+        if entry.report_when is ReportWhen.BUILD and kind in {Relation.APPLIES, Relation.REPORTED}
+    ]
+
+
+def _outside(version: str, span: Range) -> bool:
+    numbers = _numbers(version)
+    if span.min is not None and numbers < _numbers(span.min):
+        return True
+    if span.fixed is not None and numbers >= _numbers(span.fixed):
+        return True
+    last = _numbers(span.max) if span.max is not None else ()
+    return bool(last) and numbers[: len(last)] > last
+
+
+def _reported(name: str, version: str | None, span: Range) -> bool | None:
+    """Whether the fault was reported on this version; None if the version is not known."""
+    if version is None:
+        return None
+    count = WINDOWS_BUILD_NUMBERS if name == "windows_build" else None
+    numbers = _numbers(version)[:count]
+    return any(_same(numbers, _numbers(observed)[:count]) for observed in span.observed)
+
+
+def _same(left: tuple[int, ...], right: tuple[int, ...]) -> bool:
+    """Whether two versions are equal; "2.7.12" and "2.7.12.0" are."""
+    return all(one == other for one, other in zip_longest(left, right, fillvalue=0))
+
+
+def _of_capability(named: tuple[str, ...], capability: str | None) -> bool:
+    if not named:
+        return True
+    if capability is None:
+        return False
+    major = capability.partition(".")[0]
+    return capability in named or f"{major}.x" in named
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Split the numbers off the beginning: "6.6.87.2-microsoft" gives (6, 6, 87, 2)."""
+    match = re.match(r"\d{1,9}(?:\.\d{1,9})*", version)
+    return tuple(map(int, match[0].split("."))) if match else ()

@@ -1,0 +1,128 @@
+"""The catalogue: each entry is whole, each pattern matches its line, and the page is made of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from gpud.known_issues.__main__ import page
+from gpud.known_issues.catalogue import Effect, Place, catalogue
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/known-issues.md"
+XID = "NVRM: Xid (PCI:0000:01:00): {}, pid=1234, name=python3"
+DXGK = "misc dxg: dxgk: {}"
+WARNING = (
+    'memcpy: detected field-spanning write (size 8) of single field "current_pos" '
+    "at drivers/hv/dxgkrnl/dxgvmbus.c:{} (size 0)"
+)
+LINES = {
+    Place.KERNEL_LOG: [
+        (WARNING.format(2389), WARNING.format(2389).replace("dxgvmbus", "dxgadapter")),
+        (
+            "RIP: 0010:dxgvmb_send_wait_sync_object_gpu+0x1e0/0x2b0",
+            "RIP: 0010:dxgvmb_send_signal_sync_object+0x1e0/0x2b0",
+        ),
+        ("Kernel panic - not syncing: Fatal exception", "Kernel: not syncing"),
+        (
+            DXGK.format("dxgvmb_send_create_process: create_process failed -75"),
+            DXGK.format("dxgvmb_send_create_process: create_process failed -12"),
+        ),
+        (
+            DXGK.format("dxgkio_reserve_gpu_va: Ioctl failed: -75"),
+            DXGK.format("dxgkio_reserve_gpu_va: Ioctl failed: -12"),
+        ),
+        (
+            DXGK.format("dxgkio_make_resident: Ioctl failed: -12"),
+            DXGK.format("dxgkio_make_resident: Ioctl failed: -2"),
+        ),
+        (
+            DXGK.format("dxgkio_query_adapter_info: Ioctl failed: -22"),
+            DXGK.format("dxgkio_query_adapter_info: Ioctl failed: -221"),
+        ),
+        (
+            DXGK.format("dxgkio_is_feature_enabled: Ioctl failed: -22"),
+            DXGK.format("dxgkio_is_feature_enabled: Ioctl failed: -2"),
+        ),
+        ("RIP: 0010:hmgrtable_free_handle+0x7c/0x130", "RIP: 0010:hmgrtable_alloc_handle+0x7c"),
+        ("dxgk:err: did not find packet to complete", "dxgk:err: found packet to complete"),
+        ("Workqueue: process_completion_packet", "Workqueue: process_one_work"),
+        ("dxgk: adapter_by_handle failed", "dxgk: process_adapter_by_handle done"),
+        *((XID.format(code), XID.format(f"{code}0")) for code in (8, 79, 109, 119, 154, 175)),
+        ("NVRM: GPU 0000:01:00.0: GPU has fallen off the bus.", "NVRM: GPU is on the bus"),
+        ("NVRM: _kgspIsHeartbeatTimedOut: Heartbeat timed out", "NVRM: GSP RM heartbeat"),
+        ("BUG: nvidia_uvm: Oops: 0002", "nvidia_uvm: Loaded the UVM driver"),
+        ("nvidia-uvm: request_free_mem_region() err -34", "request_free_mem_region() err -12"),
+        (
+            "NVRM: The GPU is supported through the NVIDIA 580.xx Legacy drivers.",
+            "NVRM: The GPU is supported through the NVIDIA 470.xx Legacy drivers.",
+        ),
+        ("NVRM: No NVIDIA GPU found.", "NVRM: loading NVIDIA UNIX Open Kernel Module"),
+        ("python3[99]: segfault at 18 ip 00007f3a", "python3[99]: trap divide error ip:00007f3a"),
+    ],
+    Place.CUDA: [
+        ("CUDA driver error: device not ready", "CUDA driver error: device ready"),
+        ("CUDA error: unknown error", "CUDA error: out of resources"),
+        ("cudaErrorUnknown", "cudaErrorInvalidDevice"),
+        ("cudaErrorStreamCaptureInvalidated", "cudaErrorStreamCaptureIsolation"),
+        ("cuMemSetAccess returned 801", "cuMemAlloc returned 2"),
+        ("cuMemAddressReserve: out of memory", "cuMemAlloc"),
+        ("CUDA error: out of memory", "CUDA error: memory is misaligned"),
+        ("torch.OutOfMemoryError: CUDA", "torch_OutOfMemoryError"),
+        ("code=46(cudaErrorDevicesUnavailable)", "code=4"),
+        ("code=35(cudaErrorInsufficientDriver)", "code=3"),
+        ("error 901", "error 9010"),
+        ("CUDA_ERROR_UNKNOWN 999", "error 9990"),
+        ("error 46: busy or unavailable", "error 460"),
+    ],
+    Place.NVML: [
+        (
+            "Failed to initialize NVML: GPU access blocked by the operating system",
+            "Failed to initialize NVML: Driver Not Loaded",
+        ),
+        ("Failed to initialize NVML: Unknown Error", "Failed to initialize NVML: Timeout"),
+        ("Unable to determine the device handle for GPU0000:01:00.0", "device handle for GPU"),
+        ("Not Supported", "Supported"),
+        ("| ERR!  |", "| ERROR |"),
+    ],
+}
+PATTERNS = sorted({(entry.where, entry.regex) for each in catalogue() for entry in each.patterns})
+
+
+def test_every_entry_has_one_name_sources_and_something_to_go_by() -> None:
+    entries = catalogue()
+    assert len({entry.id for entry in entries}) == len(entries)
+    for entry in entries:
+        assert entry.sources, entry.id
+        assert all(urlsplit(source.url).scheme == "https" for source in entry.sources), entry.id
+        assert entry.workaround or entry.effect is Effect.NONE, entry.id
+
+
+@pytest.mark.parametrize(("where", "regex"), PATTERNS)
+def test_a_pattern_matches_a_line_of_its_source_and_not_its_neighbour(
+    where: Place, regex: str
+) -> None:
+    pattern = re.compile(regex)
+    matched = [pair for pair in LINES[where] if pattern.search(pair[0])]
+    assert matched, "no line in LINES is matched"
+    assert any(not pattern.search(neighbour) for _, neighbour in matched)
+
+
+@pytest.mark.parametrize("where", Place)
+def test_every_line_is_matched_by_a_pattern(where: Place) -> None:
+    patterns = [re.compile(regex) for place, regex in PATTERNS if place is where]
+    for line, _ in LINES[where]:
+        assert any(pattern.search(line) for pattern in patterns), line
+
+
+def test_the_page_is_made_of_the_catalogue() -> None:
+    assert PAGE.read_text() == page(), "python -m gpud.known_issues > docs/known-issues.md"
+
+
+def test_the_page_has_the_newest_evidence_first() -> None:
+    dates = [entry.newest for entry in catalogue()]
+    rows = re.findall(r"^\| `([\w.-]+)`", page(), re.MULTILINE)
+    by_id = {entry.id: entry.newest for entry in catalogue()}
+    assert [by_id[row] for row in rows] == sorted(dates, reverse=True)
