@@ -96,7 +96,7 @@ def _reported(name: str, version: str | None, span: Range) -> bool | None:
 
 def _same(left: tuple[int, ...], right: tuple[int, ...]) -> bool:
     """Whether two versions are equal; "2.7.12" and "2.7.12.0" are."""
-    return all(one == other for one, other in zip_longest(left, right, fillvalue=0))
+    return all(a == b for a, b in zip_longest(left, right, fillvalue=0))
 
 
 def _of_capability(named: tuple[str, ...], capability: str | None) -> bool:
