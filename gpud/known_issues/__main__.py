@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from gpud.known_issues.catalogue import VERSIONS, Applies, Entry, Range, catalogue
+from gpud.known_issues.catalogue import VERSIONS, Applies, KnownIssue, Range, catalogue
 
 HEAD = """# Known faults of GPU work in WSL2 and on Linux
 
@@ -18,7 +18,7 @@ gpud speaks of an entry for the versions alone (*build*), for the versions and a
 (*build+symptom*), or for the symptom (*symptom*). `gpud doctor` names the entries whose versions
 are enough.
 
-| Fault | On | Effect | What to do | Fixed in | Said when | Evidence |
+| Fault | On | IssueEffect | What to do | Fixed in | Said when | Evidence |
 |---|---|---|---|---|---|---|
 """
 NAMES = {"wsl_version": "WSL", "kernel": "kernel", "windows_build": "Windows", "driver": "driver"}
@@ -30,7 +30,7 @@ def page() -> str:
     return HEAD + "".join(map(_row, entries))
 
 
-def _row(entry: Entry) -> str:
+def _row(entry: KnownIssue) -> str:
     sources = ", ".join(f"[{source.date or 'undated'}]({source.url})" for source in entry.sources)
     cells = (
         f"`{entry.id}` {entry.title}",

@@ -18,7 +18,7 @@ VERSIONS = ("wsl_version", "kernel", "windows_build", "driver")
 """The facts of a machine that are versions; ``Applies`` has a ``Range`` for each."""
 
 
-class Effect(StrEnum):
+class IssueEffect(StrEnum):
     """What a person loses, from worst to none."""
 
     WINDOWS_BUGCHECK = "windows_bugcheck"
@@ -47,7 +47,7 @@ class ReportWhen(StrEnum):
     SYMPTOM = "symptom"
 
 
-class Place(StrEnum):
+class TextOrigin(StrEnum):
     """Where a pattern is looked for."""
 
     KERNEL_LOG = "kernel_log"
@@ -88,27 +88,27 @@ class Applies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A text that the fault leaves: a regular expression, and where the text appears."""
 
-    where: Place
+    where: TextOrigin
     regex: str
 
 
-class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class IssueSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A public page, and its newest evidence: a date ("2026-08-23") or the release it is about."""
 
     url: str
     date: str | None
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class KnownIssue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One known fault. ``signs`` are what a person can see and gpud cannot."""
 
     id: str
     title: str
     applies: Applies
-    effect: Effect
+    effect: IssueEffect
     confidence: Confidence
     report_when: ReportWhen
-    sources: tuple[Source, ...]
+    sources: tuple[IssueSource, ...]
     workaround: str | None = None
     trigger: str | None = None
     fixed_in: str | None = None
@@ -124,6 +124,6 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @cache
-def catalogue() -> tuple[Entry, ...]:
+def catalogue() -> tuple[KnownIssue, ...]:
     """Return all entries. Errors: ``msgspec.DecodeError`` and ``OSError`` for a broken file."""
-    return msgspec.json.decode(FILE.read_bytes(), type=tuple[Entry, ...])
+    return msgspec.json.decode(FILE.read_bytes(), type=tuple[KnownIssue, ...])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpud.known_issues.catalogue import VERSIONS, Entry, Range, ReportWhen
+from gpud.known_issues.catalogue import VERSIONS, KnownIssue, Range, ReportWhen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +22,7 @@ WINDOWS_BUILD_NUMBERS = 3
 """10.0.26200: the fourth number changes with every monthly update."""
 
 
-class Facts(msgspec.Struct, frozen=True):
+class MachineFacts(msgspec.Struct, frozen=True):
     """What is known of a machine and one GPU of it; None for what is not."""
 
     platform: str  # "wsl2" or "linux"
@@ -42,7 +42,7 @@ class Relation(StrEnum):
     UNKNOWN = "unknown"  # a fact that decides is not known
 
 
-def relation(entry: Entry, facts: Facts) -> Relation:
+def relation(entry: KnownIssue, facts: MachineFacts) -> Relation:
     """Return how an entry relates to a machine."""
     applies = entry.applies
     platforms = {facts.platform, "any"} | ({"windows"} if facts.platform == "wsl2" else set())
@@ -65,7 +65,9 @@ def relation(entry: Entry, facts: Facts) -> Relation:
     return Relation.UNKNOWN if None in reports else Relation.REPORTED
 
 
-def by_version(entries: Iterable[Entry], facts: Facts) -> list[tuple[Entry, Relation]]:
+def by_version(
+    entries: Iterable[KnownIssue], facts: MachineFacts
+) -> list[tuple[KnownIssue, Relation]]:
     """Return the entries of which the versions alone are reason enough to speak."""
     related = [(entry, relation(entry, facts)) for entry in entries]
     return [

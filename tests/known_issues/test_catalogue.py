@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from gpud.known_issues.__main__ import page
-from gpud.known_issues.catalogue import Effect, Place, catalogue
+from gpud.known_issues.catalogue import IssueEffect, TextOrigin, catalogue
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/known-issues.md"
 XID = "NVRM: Xid (PCI:0000:01:00): {}, pid=1234, name=python3"
@@ -19,7 +19,7 @@ WARNING = (
     "at drivers/hv/dxgkrnl/dxgvmbus.c:{} (size 0)"
 )
 LINES = {
-    Place.KERNEL_LOG: [
+    TextOrigin.KERNEL_LOG: [
         (WARNING.format(2389), WARNING.format(2389).replace("dxgvmbus", "dxgadapter")),
         (
             "RIP: 0010:dxgvmb_send_wait_sync_object_gpu+0x1e0/0x2b0",
@@ -62,7 +62,7 @@ LINES = {
         ("NVRM: No NVIDIA GPU found.", "NVRM: loading NVIDIA UNIX Open Kernel Module"),
         ("python3[99]: segfault at 18 ip 00007f3a", "python3[99]: trap divide error ip:00007f3a"),
     ],
-    Place.CUDA: [
+    TextOrigin.CUDA: [
         ("CUDA driver error: device not ready", "CUDA driver error: device ready"),
         ("CUDA error: unknown error", "CUDA error: out of resources"),
         ("cudaErrorUnknown", "cudaErrorInvalidDevice"),
@@ -77,7 +77,7 @@ LINES = {
         ("CUDA_ERROR_UNKNOWN 999", "error 9990"),
         ("error 46: busy or unavailable", "error 460"),
     ],
-    Place.NVML: [
+    TextOrigin.NVML: [
         (
             "Failed to initialize NVML: GPU access blocked by the operating system",
             "Failed to initialize NVML: Driver Not Loaded",
@@ -97,12 +97,12 @@ def test_every_entry_has_one_name_sources_and_something_to_go_by() -> None:
     for entry in entries:
         assert entry.sources, entry.id
         assert all(urlsplit(source.url).scheme == "https" for source in entry.sources), entry.id
-        assert entry.workaround or entry.effect is Effect.NONE, entry.id
+        assert entry.workaround or entry.effect is IssueEffect.NONE, entry.id
 
 
 @pytest.mark.parametrize(("where", "regex"), PATTERNS)
 def test_a_pattern_matches_a_line_of_its_source_and_not_its_neighbour(
-    where: Place, regex: str
+    where: TextOrigin, regex: str
 ) -> None:
     pattern = re.compile(regex)
     matched = [pair for pair in LINES[where] if pattern.search(pair[0])]
@@ -110,8 +110,8 @@ def test_a_pattern_matches_a_line_of_its_source_and_not_its_neighbour(
     assert any(not pattern.search(neighbour) for _, neighbour in matched)
 
 
-@pytest.mark.parametrize("where", Place)
-def test_every_line_is_matched_by_a_pattern(where: Place) -> None:
+@pytest.mark.parametrize("where", TextOrigin)
+def test_every_line_is_matched_by_a_pattern(where: TextOrigin) -> None:
     patterns = [re.compile(regex) for place, regex in PATTERNS if place is where]
     for line, _ in LINES[where]:
         assert any(pattern.search(line) for pattern in patterns), line

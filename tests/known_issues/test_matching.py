@@ -7,21 +7,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpud.known_issues.catalogue import VERSIONS, Entry, Range, catalogue
-from gpud.known_issues.matching import Facts, Relation, by_version, relation
+from gpud.known_issues.catalogue import VERSIONS, KnownIssue, Range, catalogue
+from gpud.known_issues.matching import MachineFacts, Relation, by_version, relation
 
 ENTRIES = {entry.id: entry for entry in catalogue()}
 READABLE = sorted(name for name, entry in ENTRIES.items() if entry.applies.needs is None)
 MATCHES = {Relation.APPLIES, Relation.REPORTED}
 
 
-def matching(entry: Entry) -> Facts:
+def matching(entry: KnownIssue) -> MachineFacts:
     """A machine within every bound of the entry, else of the versions of a report."""
     applies = entry.applies
     spans = {name: getattr(applies, name) for name in VERSIONS}
     versions = {name: version(span) for name, span in spans.items() if span is not None}
     capability = next(iter(applies.compute_capability), None)
-    return Facts(
+    return MachineFacts(
         platform={"any": "linux", "windows": "wsl2"}.get(applies.platform, applies.platform),
         compute_capability=capability.replace("x", "2") if capability else None,
         **versions,
@@ -32,7 +32,7 @@ def version(span: Range) -> str | None:
     return span.max or span.min or next(iter(span.observed), None)
 
 
-def changed(facts: Facts, **values: Any) -> Facts:
+def changed(facts: MachineFacts, **values: Any) -> MachineFacts:
     return msgspec.structs.replace(facts, **values)
 
 
@@ -97,17 +97,19 @@ def test_a_condition_that_gpud_cannot_read_is_never_said_to_apply() -> None:
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        (Facts("wsl2", kernel="6.6.84.1-microsoft-standard-WSL2"), {}),
+        (MachineFacts("wsl2", kernel="6.6.84.1-microsoft-standard-WSL2"), {}),
         (
-            Facts("wsl2", kernel="6.6.75.3-microsoft-standard-WSL2"),
+            MachineFacts("wsl2", kernel="6.6.75.3-microsoft-standard-WSL2"),
             {"wsl-12476-hmgrtable-panic": Relation.APPLIES},
         ),
         (
-            Facts("wsl2", windows_build="10.0.20231.1005", kernel="6.6.87.2", driver="576.02"),
+            MachineFacts(
+                "wsl2", windows_build="10.0.20231.1005", kernel="6.6.87.2", driver="576.02"
+            ),
             {"win-20226-no-cuda": Relation.APPLIES, "win-576.02-stale-temp": Relation.APPLIES},
         ),
         (
-            Facts(
+            MachineFacts(
                 "wsl2",
                 wsl_version="2.7.12",
                 kernel="6.18.33.2-microsoft-standard-WSL2",
@@ -121,14 +123,14 @@ def test_a_condition_that_gpud_cannot_read_is_never_said_to_apply() -> None:
             },
         ),
         (
-            Facts("linux", driver="595.58.03", compute_capability="6.1"),
+            MachineFacts("linux", driver="595.58.03", compute_capability="6.1"),
             {"linux-r590-drops-pascal": Relation.APPLIES},
         ),
-        (Facts("linux", driver="580.95.05", compute_capability="6.1"), {}),
+        (MachineFacts("linux", driver="580.95.05", compute_capability="6.1"), {}),
     ],
 )
 def test_versions_alone_name_what_they_are_enough_for(
-    facts: Facts, expected: dict[str, Relation]
+    facts: MachineFacts, expected: dict[str, Relation]
 ) -> None:
     named = {entry.id: kind for entry, kind in by_version(catalogue(), facts)}
     assert named == expected

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpud.core.advice import Platform
 from gpud.doctor.finding import Finding, advice, check, combined, ok
 from gpud.doctor.machine import Machine
-from gpud.known_issues.catalogue import Confidence, Entry, catalogue
-from gpud.known_issues.matching import Facts, Relation, by_version
+from gpud.known_issues.catalogue import Confidence, KnownIssue, catalogue
+from gpud.known_issues.matching import MachineFacts, Relation, by_version
 
 SURENESS = {
     Confidence.MAINTAINER: "confirmed by its maintainers",
@@ -40,14 +40,14 @@ def known_issues(machine: Machine) -> Finding:
     return ok(f"{evidence}; not known here: {', '.join(unknown)}" if unknown else evidence)
 
 
-def _machines(machine: Machine) -> list[Facts]:
+def _machines(machine: Machine) -> list[MachineFacts]:
     """Describe the machine once for each GPU, once without any."""
     status = machine.agent
     readings = {reading.field: reading.value for reading in status.telemetry.readings}
     driver = readings.get("driver_version")
     devices = status.cuda.devices if status.cuda else ()
     return [
-        Facts(
+        MachineFacts(
             platform=str(machine.platform),
             wsl_version=status.platform.get("wsl_version"),
             kernel=machine.kernel or None,
@@ -59,7 +59,7 @@ def _machines(machine: Machine) -> list[Facts]:
     ]
 
 
-def _finding(entry: Entry, kind: Relation) -> Finding:
+def _finding(entry: KnownIssue, kind: Relation) -> Finding:
     where = "" if kind is Relation.APPLIES else " on these versions"
     source = entry.sources[0].url
     evidence = f"{entry.id}: {entry.title} ({SURENESS[entry.confidence]}{where}; {source})"
