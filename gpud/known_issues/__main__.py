@@ -18,7 +18,7 @@ gpud speaks of an entry for the versions alone (*build*), for the versions and a
 (*build+symptom*), or for the symptom (*symptom*). `gpud doctor` names the entries whose versions
 are enough.
 
-| Fault | On | IssueEffect | What to do | Fixed in | Said when | Evidence |
+| Fault | On | Effect | What to do | Fixed in | Said when | Evidence |
 |---|---|---|---|---|---|---|
 """
 NAMES = {"wsl_version": "WSL", "kernel": "kernel", "windows_build": "Windows", "driver": "driver"}
