@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +20,6 @@ from gpud.child.cuda_api import FUNCTIONS, OPTIONAL, SIZE
 from gpud.child.cuda_errors import failure
 from gpud.child.cuda_gpu import CudaGpu
 from gpud.child.progress import Progress
-from gpud.core import exposure
 from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Device, Failure, Inventory, Job, Reason
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 SONAME = "libcuda.so.1"
 WSL_LIBRARY = "usr/lib/wsl/lib/libcuda.so.1"
+
+DRIVER_STORE = re.compile(r"/usr/lib/wsl/drivers/([^/]+)/.*libcuda\.so")
 
 LOADING_MODES = {1: "eager", 2: "lazy"}
 SM_COUNT, L2_BYTES, CC_MAJOR, CC_MINOR, MPS_ENABLED = 16, 38, 75, 76, 133  # CU_DEVICE_ATTRIBUTE_*
@@ -267,8 +269,8 @@ def _real_path(loaded: ctypes.CDLL) -> str:
 def _driver_folder() -> str | None:
     """Find the folder of Windows' driver store: WSL's library is a door to the one in there."""
     for line in Path("/proc/self/maps").read_text().splitlines():
-        if "/libcuda.so" in line and (folder := exposure.in_the_store(line)):
-            return folder
+        if match := DRIVER_STORE.search(line):
+            return match[1]
     return None
 
 

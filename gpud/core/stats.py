@@ -199,12 +199,6 @@ def _parted(ordered: Sequence[float], centres: tuple[float, float]) -> bool:
     return crest >= CREST and sparsest <= VALLEY * crest
 
 
-def settled(values: Sequence[float], *, runs: int = 3, within: float = 0.02) -> bool:
-    """Say whether the last ``runs`` values agree within a relative spread: the clocks are up."""
-    recent = values[-runs:]
-    return len(recent) == runs and min(recent) > 0 and max(recent) / min(recent) <= 1 + within
-
-
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 _SYMBOLS = {"seconds": "s", "bytes_per_second": "B/s", "flops_per_second": "flop/s"}
 

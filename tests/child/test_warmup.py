@@ -10,7 +10,7 @@ import pytest
 
 from gpud.child.budget import Budget
 from gpud.child.cpu import CpuGpu
-from gpud.child.warmup import warm
+from gpud.child.warmup import settled, warm
 from gpud.core.errors import ProbeError
 
 if TYPE_CHECKING:
@@ -94,3 +94,18 @@ def test_a_run_is_about_as_long_as_asked_on_any_gpu(flops: float, run_s: float) 
     assert run_s / 4 <= gpu.taken[-1] <= run_s
     assert warmth.gpu_s == pytest.approx(sum(gpu.taken))
     assert gpu.memory() == free
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], False),
+        ([1.0, 1.0], False),  # too few to tell
+        ([1.0, 1.0, 1.0], True),
+        ([5.0, 1.0, 1.01, 1.02], True),  # what was before does not count
+        ([1.0, 1.01, 1.03], False),
+        ([1.0, 1.0, 0.0], False),  # no clock ticks that coarsely
+    ],
+)
+def test_clocks_are_up_when_the_last_runs_agree(values: list[float], *, expected: bool) -> None:
+    assert settled(values) is expected

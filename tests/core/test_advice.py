@@ -8,7 +8,6 @@ from gpud.child.cuda_errors import MEANING, failure
 from gpud.core import advice
 from gpud.core.advice import Platform, Situation, words
 from gpud.core.sample import Failure, Reason
-from gpud.core.toolkit import RULES
 
 EVERYWHERE = [(situation, platform) for situation in Situation for platform in Platform]
 
@@ -49,16 +48,6 @@ def test_a_reboot_is_what_a_replaced_driver_needs_on_plain_linux() -> None:
     for code in (803, 804):
         told = advice.worded(failure("cuInit", code, name=None, text=None), Platform.LINUX)
         assert (told.advice or "").endswith("reboot")
-
-
-def test_errors_of_the_container_toolkit_are_advised_for_the_platform_too() -> None:
-    situations = [rule for rule in RULES if isinstance(rule.fix, Situation)]
-    assert situations
-    for rule in RULES:
-        told = advice.worded(Failure(rule.reason, "", advice=rule.fix), Platform.LINUX).advice or ""
-        if "WSL" not in rule.pattern:  # what only WSL says
-            assert "Windows" not in told
-            assert "wsl" not in told.lower()
 
 
 def test_words_that_are_no_situation_stay_as_they_are() -> None:
