@@ -1,6 +1,6 @@
 """The CUDA driver through ctypes: loading it, and which GPUs it offers.
 
-Only this file and ``cuda_gpu`` touch libcuda. Codes are plain integers; a refusal becomes a
+Only this file and ``cuda_gpu`` call libcuda. Codes are plain integers; a refusal becomes a
 ``ProbeError`` with the driver's own name for it. Source: CUDA driver API, plain exported symbols,
 so that drivers of CUDA 11 answer as well as those of 13.
 """
@@ -11,21 +11,19 @@ import ctypes
 import os
 import re
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpud.child.cuda_api import FUNCTIONS, OPTIONAL, SIZE
 from gpud.child.cuda_errors import failure
-from gpud.child.cuda_gpu import CudaGpu
 from gpud.child.progress import Progress
 from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Device, Failure, Inventory, Job, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 SONAME = "libcuda.so.1"
 WSL_LIBRARY = "usr/lib/wsl/lib/libcuda.so.1"
@@ -174,37 +172,6 @@ class Driver:
         if self.function[function](code, ctypes.byref(text)) or text.value is None:
             return None
         return text.value.decode(errors="replace")
-
-
-@contextmanager
-def opened(job: Job, *, spin: bool, progress: Progress | None = None) -> Iterator[CudaGpu]:
-    """Open the GPU that ``job.gpu`` names by UUID, and give everything back in the end.
-
-    Errors: ``ProbeError``.
-    """
-    progress = progress or Progress()
-    with progress.start_up():
-        driver = Driver(job, progress)
-        gpu = CudaGpu(driver, _requested_device(job, driver), spin=spin)
-    try:
-        with progress.start_up():
-            gpu.start()
-        yield gpu
-    finally:
-        gpu.close()
-
-
-def _requested_device(job: Job, driver: Driver) -> Device:
-    """Return the GPU that ``job.gpu`` names. ``Errors: ProbeError`` where CUDA has none such."""
-    devices, refused = driver.devices()
-    device = next((device for device in devices if device.uuid == job.gpu), None)
-    if device is not None:
-        return device
-    if refused:
-        raise ProbeError(refused[0])
-    detail = f"CUDA offers no GPU with the UUID {job.gpu}"
-    what = Situation.GONE if devices else Situation.NO_GPU
-    raise ProbeError(Failure(Reason.NO_DEVICE, detail, advice=what))
 
 
 def inventory(job: Job, progress: Progress | None = None) -> Inventory:

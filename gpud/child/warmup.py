@@ -17,8 +17,9 @@ from gpud.child.device import BLOCK, plausible
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpud.child.budget import Budget
-    from gpud.child.device import Call, Gpu
+    from gpud.child.cuda_gpu import Gpu
+    from gpud.child.device import Call
+    from gpud.child.progress import Budget
 
 RUN_S = 0.01
 MOST_GPU_S = 0.4
