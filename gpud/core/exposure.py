@@ -10,8 +10,7 @@ if TYPE_CHECKING:
 
 STORE: Final = "usr/lib/wsl/drivers"
 """Windows' driver store as WSL shows it, below the root of the machine."""
-PREFIX: Final = "nv"
-"""How the names of NVIDIA's folders in it begin, in lower case; it has a thousand others."""
+PREFIX: Final = "nv"  # of NVIDIA's folders, in lower case; it has a thousand others
 MARKS: Final = ("libcuda.so.1.1", "nvidia-smi")
 """Files of which one at least lies in a folder that holds a driver."""
 

@@ -218,6 +218,9 @@ def human(value: float, unit: str) -> str:
     return f"{value / 1e-9:.3g} n{_SYMBOLS[unit]}"
 
 
+WHOLE_FROM = 9.95  # percent: from here on no tenth is shown
+
+
 def compared(slowdown: float) -> str:
     """Say how much slower or faster something is: 1.12 is "12 % slower", 0.97 "3.0 % faster"."""
     change = 100 * abs(slowdown - 1)
@@ -225,7 +228,3 @@ def compared(slowdown: float) -> str:
     if not round(change, digits):
         return "the same"
     return f"{change:.{digits}f} % {'slower' if slowdown > 1 else 'faster'}"
-
-
-WHOLE_FROM = 9.95
-"""Percent from which on a tenth of one is not shown."""

@@ -60,10 +60,10 @@ def test_the_bounds_rise_and_stay_where_history_has_them() -> None:
 
 @given(values=LATENCIES)
 def test_every_latency_is_in_exactly_one_bucket(values: list[float]) -> None:
-    found = bucketed(values)
-    assert len(found.counts) == len(LATENCY_BOUNDS_S) + 1
-    assert sum(found.counts) == len(values)
-    assert found.total == pytest.approx(sum(values))
+    result = bucketed(values)
+    assert len(result.counts) == len(LATENCY_BOUNDS_S) + 1
+    assert sum(result.counts) == len(values)
+    assert result.total == pytest.approx(sum(values))
 
 
 @given(values=LATENCIES)
@@ -80,9 +80,9 @@ def test_a_latency_on_a_bound_belongs_below_it(place: int) -> None:
 
 @given(left=LATENCIES, right=LATENCIES)
 def test_merging_is_the_same_as_counting_together(left: list[float], right: list[float]) -> None:
-    one, both = merged(bucketed(left), bucketed(right)), bucketed([*left, *right])
-    assert one.counts == both.counts
-    assert one.total == pytest.approx(both.total)
+    added, both = merged(bucketed(left), bucketed(right)), bucketed([*left, *right])
+    assert added.counts == both.counts
+    assert added.total == pytest.approx(both.total)
 
 
 def test_distributions_over_other_bounds_do_not_merge() -> None:
@@ -252,8 +252,8 @@ def test_humps_further_apart_than_those_of_the_core_are_the_drivers_all_the_same
 
 def test_a_launch_that_costs_nothing_beside_one_that_does_has_two_humps() -> None:
     values = [0.3e-6] * 300 + [1.4e-6] * 700
-    found = summarised(values, mode="m", unit=Unit.SECONDS, null=[0.4e-6] * 700 + [0.8e-6] * 300)
-    assert [peak.value for peak in found.peaks] == pytest.approx([0.0, 1e-6])
+    result = summarised(values, mode="m", unit=Unit.SECONDS, null=[0.4e-6] * 700 + [0.8e-6] * 300)
+    assert [peak.value for peak in result.peaks] == pytest.approx([0.0, 1e-6])
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,8 @@ DOCUMENT = Path(__file__).resolve().parent.parent.parent / "docs/containers.md"
 def test_the_toolkit_is_judged_by_what_docker_needs_of_it(
     facts: ToolkitFacts, state: ToolkitState, reason: str | None
 ) -> None:
-    said = judged(facts)
-    assert (said.state, said.reason) == (state, reason)
+    result = judged(facts)
+    assert (result.state, result.reason) == (state, reason)
 
 
 def test_whatever_is_not_well_has_its_words_and_a_fix() -> None:
@@ -78,15 +78,15 @@ def test_whatever_is_not_well_has_its_words_and_a_fix() -> None:
             cdi_dirs=dirs,
             configured=configured,
         )
-        said = judged(facts)
-        well = said.state in {ToolkitState.RUNTIME, ToolkitState.CDI, ToolkitState.BOTH}
-        assert well == (said.reason is None) == (said.detail is None) == (said.fix is None)
+        result = judged(facts)
+        well = result.state in {ToolkitState.RUNTIME, ToolkitState.CDI, ToolkitState.BOTH}
+        assert well == (result.reason is None) == (result.detail is None) == (result.fix is None)
 
 
 def test_every_state_and_reason_of_the_toolkit_is_in_the_document() -> None:
     text = DOCUMENT.read_text()
     source = Path(judged.__code__.co_filename).read_text()
     reasons = set(re.findall(r'"([a-z_]+)",\n', source)) | {"not_reloaded", "docker_desktop"}
-    known = {r for r in reasons if f"`{r}`" in text}
+    documented = {r for r in reasons if f"`{r}`" in text}
     assert {f"`{state}`" for state in ToolkitState} <= set(re.findall(r"`\w+`", text))
-    assert known == reasons
+    assert documented == reasons

@@ -45,7 +45,7 @@ def test_what_real_gpus_printed_is_read(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "failure"),
     [
         ("3863.604", "9863.604", "contradict"),
         ("193.180", "593.180", "contradict"),
@@ -61,9 +61,9 @@ def test_what_real_gpus_printed_is_read(path: Path) -> None:
         (LAPTOP, LAPTOP + " " * 40_000, "more than 32768"),
     ],
 )
-def test_what_cannot_be_true_is_refused(before: str, after: str, said: str) -> None:
+def test_what_cannot_be_true_is_refused(before: str, after: str, failure: str) -> None:
     assert before in LAPTOP
-    with pytest.raises(WireError, match=said):
+    with pytest.raises(WireError, match=failure):
         parsed(LAPTOP.replace(before, after))
 
 
@@ -170,23 +170,23 @@ def test_every_honest_benchmark_is_read(bodies: int, iterations: int, elapsed_ms
 )
 def test_dockers_own_error_is_recognised_bare_and_wrapped(text: str, reason: Reason) -> None:
     for shown in (text, RUNC.format(text), f"Auto-detected mode as 'legacy'\n{text}\n"):
-        said = explained(shown, Reason.DOCKER_ERROR)
-        assert said.reason is reason
-        assert " ".join(text.split()) in said.detail
-        assert (said.advice is None) == (reason is Reason.DOCKER_ERROR)
+        failure = explained(shown, Reason.DOCKER_ERROR)
+        assert failure.reason is reason
+        assert " ".join(text.split()) in failure.detail
+        assert (failure.advice is None) == (reason is Reason.DOCKER_ERROR)
 
 
 def test_what_counts_is_kept_of_a_long_chain_of_wrapped_errors() -> None:
     error = f"{CLI}requirement error: unsatisfied condition: cuda>=13.0"
-    said = explained("wrapped: " * 500 + error + " and more" * 500, Reason.DOCKER_ERROR)
-    assert said.reason is Reason.REQUIREMENT_UNMET
-    assert error in said.detail
+    failure = explained("wrapped: " * 500 + error + " and more" * 500, Reason.DOCKER_ERROR)
+    assert failure.reason is Reason.REQUIREMENT_UNMET
+    assert error in failure.detail
 
 
 @given(st.text())
 def test_any_text_is_explained_in_bounded_words(text: str) -> None:
-    said = explained(text, Reason.CONTAINER_FAILED)
-    assert 0 < len(said.detail) <= LONGEST_DETAIL + 200
+    failure = explained(text, Reason.CONTAINER_FAILED)
+    assert 0 < len(failure.detail) <= LONGEST_DETAIL + 200
 
 
 def test_the_table_of_errors_is_the_one_in_the_code() -> None:
@@ -199,15 +199,17 @@ def test_the_table_of_errors_is_the_one_in_the_code() -> None:
 def in_a_table(fix: str) -> str:
     if not isinstance(fix, Situation):
         return fix
-    said = f"WSL2: {words(fix, Platform.WSL2)}. Linux: {words(fix, Platform.LINUX)}"
-    return said.replace("|", "\\|")
+    failure = f"WSL2: {words(fix, Platform.WSL2)}. Linux: {words(fix, Platform.LINUX)}"
+    return failure.replace("|", "\\|")
 
 
 def test_errors_of_the_container_toolkit_are_advised_for_the_platform_too() -> None:
     situations = [rule for rule in RULES if isinstance(rule.fix, Situation)]
     assert situations
     for rule in RULES:
-        told = advice.worded(Failure(rule.reason, "", advice=rule.fix), Platform.LINUX).advice or ""
+        advised = (
+            advice.worded(Failure(rule.reason, "", advice=rule.fix), Platform.LINUX).advice or ""
+        )
         if "WSL" not in rule.pattern:  # what only WSL says
-            assert "Windows" not in told
-            assert "wsl" not in told.lower()
+            assert "Windows" not in advised
+            assert "wsl" not in advised.lower()
