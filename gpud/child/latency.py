@@ -28,8 +28,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpud.child.device import wrong
+from gpud.child.summary import summarised
 from gpud.child.warmup import sized
-from gpud.core.stats import median, summarised
+from gpud.core.stats import median
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gpud.child.device import Outcome, plausible
 from gpud.child.progress import TOO_SLOW
+from gpud.child.summary import summarised
 from gpud.child.warmup import settle
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Failure, Reason
-from gpud.core.stats import median, summarised
+from gpud.core.stats import median
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

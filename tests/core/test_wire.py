@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.core import stats, wire
+from gpud.child import summary
+from gpud.core import wire
 from gpud.core.errors import WireError
 from gpud.core.report import AgentReport, DockerdReport, ProcessRef, RootReport
 from gpud.core.sample import (
@@ -29,7 +30,7 @@ failures = st.builds(Failure, st.sampled_from(Reason), texts, st.none() | texts,
 devices = st.builds(
     Device, st.integers(0, 9), texts, texts, texts, texts, st.just(1), st.just(1), st.just(1)
 )
-buckets = st.lists(figures, max_size=5).map(stats.bucketed).filter(lambda b: b.total < 1e300)
+buckets = st.lists(figures, max_size=5).map(summary.bucketed).filter(lambda b: b.total < 1e300)
 QUANTILES = ("minimum", "p10", "median", "p90", "p99", "maximum")
 
 

@@ -21,8 +21,7 @@ from gpud.core.report import (
     RootReport,
     ToolkitState,
 )
-from gpud.core.sample import Backend, Device, Failure, RunReport, Unit
-from gpud.core.stats import summarised
+from gpud.core.sample import Backend, Device, Failure, RunReport, Sample, Unit
 
 PROBE: Final = "container_nbody"
 MODE: Final = "nbody"
@@ -41,7 +40,18 @@ def run_report(run: ContainerRun, device: Device | None) -> RunReport:
         return RunReport(
             PROBE, Backend.CUDA, device, failure=run.failure, duration_s=run.duration_s
         )
-    sample = summarised([figure.flops_per_second], mode=MODE, unit=Unit.FLOPS_PER_SECOND)
+    rate = figure.flops_per_second
+    sample = Sample(
+        MODE,
+        Unit.FLOPS_PER_SECOND,
+        n=1,
+        median=rate,
+        p10=rate,
+        p90=rate,
+        p99=rate,
+        minimum=rate,
+        maximum=rate,
+    )
     return RunReport(
         PROBE,
         Backend.CUDA,

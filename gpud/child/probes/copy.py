@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpud.child.device import Buffer, HostBuffer, Outcome, short_of, wrong
+from gpud.child.summary import summarised
 from gpud.child.throughput import chosen, elapsed, measured
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
-from gpud.core.stats import summarised
 
 if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from gpud.child.device import Outcome
 from gpud.child.libc import LAUNCH_PROTOTYPE, null_call
+from gpud.child.summary import summarised
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
-from gpud.core.stats import summarised
 
 if TYPE_CHECKING:
     from gpud.child.cpu import Cpu

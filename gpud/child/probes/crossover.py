@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from gpud.child.cpu import load_numpy
 from gpud.child.crossover import LADDER, Allowance, crossing
 from gpud.child.device import Buffer, Outcome, short_of, wrong
+from gpud.child.summary import summarised
 from gpud.child.throughput import chosen
 from gpud.child.warmup import warm
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
-from gpud.core.stats import summarised
 
 if TYPE_CHECKING:
     from gpud.child.crossover import Crossing

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from gpud.child.device import Outcome
 from gpud.child.latency import BURST, gpu_time, occupying, single_calls, verify_launches
+from gpud.child.summary import summarised
 from gpud.child.warmup import warm
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
-from gpud.core.stats import median, summarised
+from gpud.core.stats import median
 
 if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu

@@ -20,10 +20,10 @@ from gpud.child.latency import (
     single_calls,
     verify_launches,
 )
+from gpud.child.summary import summarised
 from gpud.child.warmup import warm
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Unit
-from gpud.core.stats import summarised
 
 if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
