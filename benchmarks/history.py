@@ -36,7 +36,7 @@ from gpud.agent.history.store import Store
 from gpud.agent.serve.api.history import chart_query
 from gpud.agent.serve.http.response import Body
 from gpud.agent.serve.local.exporting import RUNS_AT_ONCE
-from gpud.core import stats
+from gpud.child import summary
 from gpud.core.sample import Backend, Device, RunReport, Unit
 from tests import snapshots
 
@@ -89,7 +89,7 @@ def templates() -> tuple[RunReport, ...]:
     found = []
     for probe, modes in MODES.items():
         samples = tuple(
-            stats.summarised(
+            summary.summarised(
                 [chance.lognormvariate(0, 0.1) * 1e-5 for _ in range(200)],
                 mode=mode,
                 unit=Unit.SECONDS,

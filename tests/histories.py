@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gpud.agent.history.records import Run
 from gpud.agent.history.store import Store
-from gpud.core import stats
+from gpud.child import summary
 from gpud.core.sample import Backend, Device, Failure, Flag, Reason, RunReport, Sample, Unit
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def run(
     modes: tuple[str, ...] = ("submit",),
     **conditions: Condition,
 ) -> Run:
-    samples = tuple(stats.summarised([figure], mode=mode, unit=Unit.SECONDS) for mode in modes)
+    samples = tuple(summary.summarised([figure], mode=mode, unit=Unit.SECONDS) for mode in modes)
     return made(
         finished_s,
         probe,

@@ -75,12 +75,7 @@ def crossing(
     ladder: Sequence[int] = LADDER,
     allowance: Allowance | None = None,
 ) -> Crossing:
-    """Search ``ladder``, which ascends and is not empty.
-
-    Errors: whatever a cost raises; ``ValueError`` for an empty ladder.
-    """
-    if not ladder:
-        raise ValueError("a ladder needs at least one size")
+    """Search ``ladder``, which ascends and is not empty. Errors: whatever a cost raises."""
     search = _Search(cpu_s, gpu_s, tuple(ladder), allowance or Allowance())
     search.climb()
     while (size := search.next_size()) is not None:

@@ -1,6 +1,6 @@
 """The CUDA driver through ctypes: loading it, and which GPUs it offers.
 
-Only this file and ``cuda_gpu`` touch libcuda. Codes are plain integers; a refusal becomes a
+Only this file and ``cuda_gpu`` call libcuda. Codes are plain integers; a refusal becomes a
 ``ProbeError`` with the driver's own name for it. Source: CUDA driver API, plain exported symbols,
 so that drivers of CUDA 11 answer as well as those of 13.
 """
@@ -9,26 +9,26 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpud.child.cuda_api import FUNCTIONS, OPTIONAL, SIZE
 from gpud.child.cuda_errors import failure
-from gpud.child.cuda_gpu import CudaGpu
 from gpud.child.progress import Progress
-from gpud.core import exposure
 from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Device, Failure, Inventory, Job, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 SONAME = "libcuda.so.1"
 WSL_LIBRARY = "usr/lib/wsl/lib/libcuda.so.1"
+
+DRIVER_STORE = re.compile(r"/usr/lib/wsl/drivers/([^/]+)/.*libcuda\.so")
 
 LOADING_MODES = {1: "eager", 2: "lazy"}
 SM_COUNT, L2_BYTES, CC_MAJOR, CC_MINOR, MPS_ENABLED = 16, 38, 75, 76, 133  # CU_DEVICE_ATTRIBUTE_*
@@ -174,37 +174,6 @@ class Driver:
         return text.value.decode(errors="replace")
 
 
-@contextmanager
-def opened(job: Job, *, spin: bool, progress: Progress | None = None) -> Iterator[CudaGpu]:
-    """Open the GPU that ``job.gpu`` names by UUID, and give everything back in the end.
-
-    Errors: ``ProbeError``.
-    """
-    progress = progress or Progress()
-    with progress.start_up():
-        driver = Driver(job, progress)
-        gpu = CudaGpu(driver, _requested_device(job, driver), spin=spin)
-    try:
-        with progress.start_up():
-            gpu.start()
-        yield gpu
-    finally:
-        gpu.close()
-
-
-def _requested_device(job: Job, driver: Driver) -> Device:
-    """Return the GPU that ``job.gpu`` names. ``Errors: ProbeError`` where CUDA has none such."""
-    devices, refused = driver.devices()
-    device = next((device for device in devices if device.uuid == job.gpu), None)
-    if device is not None:
-        return device
-    if refused:
-        raise ProbeError(refused[0])
-    detail = f"CUDA offers no GPU with the UUID {job.gpu}"
-    what = Situation.GONE if devices else Situation.NO_GPU
-    raise ProbeError(Failure(Reason.NO_DEVICE, detail, advice=what))
-
-
 def inventory(job: Job, progress: Progress | None = None) -> Inventory:
     """List the GPUs CUDA offers, or say why there are none. No context is made."""
     progress = progress or Progress()
@@ -267,8 +236,8 @@ def _real_path(loaded: ctypes.CDLL) -> str:
 def _driver_folder() -> str | None:
     """Find the folder of Windows' driver store: WSL's library is a door to the one in there."""
     for line in Path("/proc/self/maps").read_text().splitlines():
-        if "/libcuda.so" in line and (folder := exposure.in_the_store(line)):
-            return folder
+        if match := DRIVER_STORE.search(line):
+            return match[1]
     return None
 
 

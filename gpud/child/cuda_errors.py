@@ -26,17 +26,11 @@ UNEXPLAINED = frozenset({Reason.CUDA_ERROR, Reason.INVALID_CALL})
 _GROUPS: tuple[tuple[Reason, Situation | None, tuple[int, ...]], ...] = (
     # invalid value, context, handle, state; contexts and arrays that are or are not mapped; names
     (Reason.INVALID_CALL, Situation.OURS, (1, 201, 202, 205, 206, 207, 208, 210, 211, 212, 213)),
-    (
-        Reason.INVALID_CALL,
-        Situation.OURS,
-        (215, 216, 219, 224, 225, 301, 302, 303, 400, 401, 402, 500),
-    ),
+    (Reason.INVALID_CALL, Situation.OURS, (215, 216, 219, 224, 225, 301, 302, 303, 400, 401)),
+    (Reason.INVALID_CALL, Situation.OURS, (402, 500)),
     # peers, registered host memory, contexts of others, clusters, cooperative launches
-    (
-        Reason.INVALID_CALL,
-        Situation.OURS,
-        (704, 705, 708, 711, 712, 713, 720, 812, 912, 913, 914, 915),
-    ),
+    (Reason.INVALID_CALL, Situation.OURS, (704, 705, 708, 711, 712, 713, 720, 812)),
+    (Reason.INVALID_CALL, Situation.OURS, (912, 913, 914, 915)),
     (Reason.OUT_OF_MEMORY, Situation.FULL, (2,)),
     (Reason.INIT_FAILED, None, (3,)),  # also: after a fork
     (Reason.DEVICE_LOST, Situation.AGAIN, (4,)),  # the driver shuts down
@@ -53,11 +47,8 @@ _GROUPS: tuple[tuple[Reason, Situation | None, tuple[int, ...]], ...] = (
     (Reason.PTX_REJECTED, Situation.JIT_OFF, (223,)),
     (Reason.ECC_ERROR, Situation.ECC, (214,)),
     (Reason.ECC_ERROR, Situation.LINK, (220,)),  # NVLink
-    (
-        Reason.ECC_ERROR,
-        Situation.ECC,
-        (226,),
-    ),  # contained: this process only, its memory is retired
+    # contained: this process only, its memory is retired
+    (Reason.ECC_ERROR, Situation.ECC, (226,)),
     (Reason.UNSUPPORTED, None, (217, 703, 801, 811)),
     (Reason.INIT_FAILED, Situation.BLOCKED, (304,)),
     (Reason.LAUNCH_TIMEOUT, Situation.RESET, (600, 702)),
@@ -71,11 +62,8 @@ _GROUPS: tuple[tuple[Reason, Situation | None, tuple[int, ...]], ...] = (
     (Reason.DRIVER_MISMATCH, Situation.MISMATCH, (803, 804)),
     (Reason.MPS_FAILED, Situation.MPS, (805, 806, 807, 810)),
     (Reason.MPS_FAILED, Situation.MPS_FULL, (808, 809)),
-    (
-        Reason.GRAPH_FAILED,
-        Situation.OURS,
-        (900, 901, 902, 903, 904, 905, 906, 907, 908, 910, 917, 918),
-    ),
+    (Reason.GRAPH_FAILED, Situation.OURS, (900, 901, 902, 903, 904, 905, 906, 907, 908)),
+    (Reason.GRAPH_FAILED, Situation.OURS, (910, 917, 918)),
     (Reason.LAUNCH_TIMEOUT, Situation.RESET, (909,)),
     (Reason.DEVICE_LOST, Situation.AGAIN, (911,)),  # a device beyond the GPU
     (Reason.NOT_READY, Situation.WAIT, (916, 919)),  # keys of a confidential GPU, the fabric

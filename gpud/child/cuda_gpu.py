@@ -1,4 +1,4 @@
-"""One GPU through the CUDA driver: the interface of ``device.Gpu`` in calls of the driver.
+"""One GPU through the CUDA driver: memory, kernels, prebuilt calls, and GPU time between events.
 
 One thread, one context, and two streams at most, for the life of one short process.
 """
@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import ctypes
 import time
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpud.child import kernels
+from gpud.child.cuda import Driver
 from gpud.child.cuda_api import FUNCTIONS, GRAPH, OPTIONAL, POINTER, SIZE, KernelNode
 from gpud.child.device import Buffer, Call, HostBuffer, Kernel, inside, shared
 from gpud.child.libc import null_call
+from gpud.child.progress import Progress
 from gpud.core import progress
 from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
-from gpud.core.sample import Device, Failure, Reason
+from gpud.core.sample import Device, Failure, Job, Reason
 
 if TYPE_CHECKING:
-    from gpud.child.cuda import Driver
+    from collections.abc import Iterator
+
     from gpud.child.device import Argument
     from gpud.core.sample import Condition
 
@@ -31,8 +35,14 @@ LONGEST_MS = 6e5
 """Between two events of a run, none of which may last so long: Windows resets a GPU after 2 s."""
 
 
-class CudaGpu:
-    """The GPU behind the protocol of ``device.Gpu``. Errors: ``ProbeError`` everywhere."""
+class Gpu:
+    """A GPU with a stream of its own; what is taken of it is given back by ``close``.
+
+    ``busy_s`` is GPU time in seconds: between events, and as ``account``ed for. ``wait`` waits for
+    the first lane, ``first`` and ``last`` record the events around a region; all are prebuilt.
+    ``release_errors`` holds what was refused at the end, by function.
+    Errors: every method raises ``ProbeError`` with the function and the code that refused.
+    """
 
     def __init__(self, driver: Driver, device: Device, *, spin: bool) -> None:
         """Retain the primary context. ``spin``: wait actively, for latency; else give up the core.
@@ -40,7 +50,11 @@ class CudaGpu:
         After this, ``close`` must be called. Errors: ``ProbeError``.
         """
         self._driver = driver
-        self._device = device
+        self.device = device
+        self.sm_count, self.l2_bytes = device.sm_count, device.l2_bytes
+        self.busy_s = 0.0
+        self.vram_peak_bytes = self.pinned_peak_bytes = 0  # the most that was held at once
+        self.release_errors: dict[str, str] = {}
         self._modules: dict[str, ctypes.c_void_p] = {}
         self._buffers: dict[int, int] = {}  # bytes by address
         self._pinned: list[ctypes.c_void_p] = []
@@ -49,9 +63,7 @@ class CudaGpu:
         self._lanes: list[ctypes.c_void_p] = []
         self._graphs: list[ctypes.c_void_p] = []
         self._executables: list[ctypes.c_void_p] = []
-        self._busy_s = self._load_s = 0.0
-        self._release_errors: dict[str, str] = {}
-        self._vram_peak = self._pinned_bytes = 0
+        self._load_s = 0.0
         self._ordinal = driver.value("cuDeviceGet", ctypes.c_int, device.index)
         begun = time.monotonic()
         driver("cuDevicePrimaryCtxSetFlags_v2", self._ordinal, SPIN if spin else BLOCKING_SYNC)
@@ -67,50 +79,10 @@ class CudaGpu:
         flags = EVENT_SPIN if self._spin else EVENT_BLOCKING_SYNC
         for _ in range(5):
             self._events.append(self._driver.created("cuEventCreate", flags))
-        self._wait = self._call("cuStreamSynchronize", self._lanes[0])
-        self._first, self._last = (
+        self.wait = self._call("cuStreamSynchronize", self._lanes[0])
+        self.first, self.last = (
             self._call("cuEventRecord", event, self._lanes[0]) for event in self._events[:2]
         )
-
-    @property
-    def device(self) -> Device:
-        """The GPU as the driver describes it."""
-        return self._device
-
-    @property
-    def sm_count(self) -> int:
-        """Multiprocessors."""
-        return self._device.sm_count
-
-    @property
-    def l2_bytes(self) -> int:
-        """Size of the L2 cache."""
-        return self._device.l2_bytes
-
-    @property
-    def busy_s(self) -> float:
-        """Seconds of GPU time between events so far."""
-        return self._busy_s
-
-    @property
-    def vram_peak_bytes(self) -> int:
-        """The most device memory that was held at once."""
-        return self._vram_peak
-
-    @property
-    def pinned_peak_bytes(self) -> int:
-        """Page-locked memory: what is taken is kept to the end."""
-        return self._pinned_bytes
-
-    @property
-    def release_errors(self) -> dict[str, str]:
-        """What ``close`` met, by function."""
-        return self._release_errors
-
-    @property
-    def wait(self) -> Call:
-        """Wait for the first lane with cuStreamSynchronize, prebuilt."""
-        return self._wait
 
     def memory(self) -> tuple[int, int]:
         """Give free and total bytes; WDDM's free is not a promise."""
@@ -122,7 +94,7 @@ class CudaGpu:
         """Take plain device memory, never managed."""
         address = self._driver.value("cuMemAlloc_v2", POINTER, size)
         self._buffers[address] = size
-        self._vram_peak = max(self._vram_peak, sum(self._buffers.values()))
+        self.vram_peak_bytes = max(self.vram_peak_bytes, sum(self._buffers.values()))
         return Buffer(address, size)
 
     def free(self, buffer: Buffer) -> None:
@@ -140,7 +112,7 @@ class CudaGpu:
         )
         if granted and address.value is not None:
             self._pinned.append(address)
-            self._pinned_bytes += size
+            self.pinned_peak_bytes += size
             memory = (ctypes.c_ubyte * size).from_address(address.value)
         else:
             memory = (ctypes.c_ubyte * size)()
@@ -222,7 +194,10 @@ class CudaGpu:
     def copy_in(
         self, buffer: Buffer, host: HostBuffer, *, size: int | None = None, lane: int = 0
     ) -> Call:
-        """Prebuild a copy from the beginning of host memory to that of the buffer."""
+        """Prebuild a copy to the device, of all of the host memory unless ``size`` says how much.
+
+        ``lane``: 0 is the stream everything else is on, 1 a second one for ``together``.
+        """
         size = shared(buffer, host, size)
         return self._call(
             "cuMemcpyHtoDAsync_v2",
@@ -235,7 +210,7 @@ class CudaGpu:
     def copy_out(
         self, host: HostBuffer, buffer: Buffer, *, size: int | None = None, lane: int = 0
     ) -> Call:
-        """Prebuild a copy from the beginning of the buffer to that of host memory."""
+        """Prebuild a copy from the device, as ``copy_in``."""
         size = shared(buffer, host, size)
         return self._call(
             "cuMemcpyDtoHAsync_v2",
@@ -256,12 +231,8 @@ class CudaGpu:
             self._lanes[0],
         )
 
-    def record(self, *, first: bool) -> Call:
-        """Prebuild a cuEventRecord of the first or the last event of a region."""
-        return self._first if first else self._last
-
     def between(self) -> float:
-        """Wait for the last event and give the GPU's seconds since the first.
+        """Wait for the last event of a region; the GPU's seconds since the first.
 
         Errors: ``ProbeError``, also for a time that cannot be one.
         """
@@ -277,15 +248,23 @@ class CudaGpu:
         """Note the calls of a loop, once before it: one of them is where it may hang."""
         self._driver.progress.about(progress.names(map(_function, calls)))
 
-    def timed(self, call: Call, repeats: int = 1) -> float:
-        """Put ``repeats`` calls between two events. Units: seconds of GPU time for all of them."""
-        self.about(self._first, call)
-        self.check(self._first.real(), self._first)
+    def perform(self, call: Call, repeats: int = 1) -> None:
+        """Do a call, and wait for the stream."""
+        self.about(call)
         for _ in range(repeats):
             self.check(call.real(), call)
-        self.check(self._last.real(), self._last)
+        self.about(self.wait)
+        self.check(self.wait.real(), self.wait)
+
+    def timed(self, call: Call, repeats: int = 1) -> float:
+        """Put ``repeats`` calls between two events. Units: seconds of GPU time for all of them."""
+        self.about(self.first, call)
+        self.check(self.first.real(), self.first)
+        for _ in range(repeats):
+            self.check(call.real(), call)
+        self.check(self.last.real(), self.last)
         taken_s = self.between()
-        self._busy_s += taken_s
+        self.busy_s += taken_s
         return taken_s
 
     def together(self, left: Call, right: Call, repeats: int = 1) -> float:
@@ -297,11 +276,11 @@ class CudaGpu:
             self._events,
             (self._lane(0), self._lane(1)),
         )
-        begin = (self._first, self._call("cuStreamWaitEvent", other, first, 0))
+        begin = (self.first, self._call("cuStreamWaitEvent", other, first, 0))
         end = (
             self._call("cuEventRecord", meeting, other),
             self._call("cuStreamWaitEvent", lane, meeting, 0),
-            self._last,
+            self.last,
         )
         self.about(*begin, left, right)
         for call in begin:
@@ -312,12 +291,12 @@ class CudaGpu:
         for call in end:
             self.check(call.real(), call)
         taken_s = self.between()
-        self._busy_s += taken_s
+        self.busy_s += taken_s
         return taken_s
 
     def account(self, seconds: float) -> None:
         """Add GPU time that no event saw."""
-        self._busy_s += seconds
+        self.busy_s += seconds
 
     def conditions(self) -> dict[str, Condition]:
         """Give what the driver knows of the circumstances."""
@@ -350,7 +329,7 @@ class CudaGpu:
                 try:
                     self._driver(name, *(() if handle is None else (handle,)))
                 except ProbeError as error:
-                    self._release_errors.setdefault(name, error.failure.detail)
+                    self.release_errors.setdefault(name, error.failure.detail)
 
     def _call(self, name: str, *arguments: Any) -> Call:  # noqa: ANN401  # ctypes values
         prototype = FUNCTIONS.get(name) or OPTIONAL[name]
@@ -369,13 +348,13 @@ class CudaGpu:
 
     def _aside(self, name: str, *arguments: Any) -> None:  # noqa: ANN401  # ctypes values
         """Do what is not measured, after all queued work; its GPU time is gpud's cost as well."""
-        self.about(self._wait)
-        self.check(self._wait.real(), self._wait)
+        self.about(self.wait)
+        self.check(self.wait.real(), self.wait)
         *_, first, last = self._events
         self._driver("cuEventRecord", first, None)
         self._driver(name, *arguments)
         self._driver("cuEventRecord", last, None)
-        self._busy_s += self._elapsed(first, last)
+        self.busy_s += self._elapsed(first, last)
 
     def _elapsed(self, first: ctypes.c_void_p, last: ctypes.c_void_p) -> float:
         self._driver("cuEventSynchronize", last)
@@ -408,6 +387,37 @@ class CudaGpu:
                 Failure(refusal.reason, detail, refusal.function, refusal.code, refusal.advice)
             )
         return module
+
+
+@contextmanager
+def opened(job: Job, *, spin: bool, progress: Progress | None = None) -> Iterator[Gpu]:
+    """Open the GPU that ``job.gpu`` names by UUID, and give everything back in the end.
+
+    Errors: ``ProbeError``.
+    """
+    progress = progress or Progress()
+    with progress.start_up():
+        driver = Driver(job, progress)
+        gpu = Gpu(driver, _requested_device(job, driver), spin=spin)
+    try:
+        with progress.start_up():
+            gpu.start()
+        yield gpu
+    finally:
+        gpu.close()
+
+
+def _requested_device(job: Job, driver: Driver) -> Device:
+    """Return the GPU that ``job.gpu`` names. ``Errors: ProbeError`` where CUDA has none such."""
+    devices, refused = driver.devices()
+    device = next((device for device in devices if device.uuid == job.gpu), None)
+    if device is not None:
+        return device
+    if refused:
+        raise ProbeError(refused[0])
+    detail = f"CUDA offers no GPU with the UUID {job.gpu}"
+    what = Situation.GONE if devices else Situation.NO_GPU
+    raise ProbeError(Failure(Reason.NO_DEVICE, detail, advice=what))
 
 
 def _function(call: Call) -> str:

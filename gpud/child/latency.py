@@ -27,16 +27,17 @@ from array import array
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpud.child.device import wrong
+from gpud.child.summary import summarised
 from gpud.child.warmup import sized
-from gpud.core.errors import ProbeError
-from gpud.core.sample import Failure, Reason
-from gpud.core.stats import median, summarised
+from gpud.core.stats import median
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpud.child.budget import Budget
-    from gpud.child.device import Call, Gpu
+    from gpud.child.cuda_gpu import Gpu
+    from gpud.child.device import Call
+    from gpud.child.progress import Budget
     from gpud.child.warmup import Load
     from gpud.core.sample import Sample, Unit
 
@@ -175,7 +176,7 @@ def gpu_time(gpu: Gpu, calls: Sequence[Call], ahead: Load, count: int) -> tuple[
     needs to send the rest. ``ahead`` keeps the GPU busy until all of it is queued.
     Shapes: float[count]. Units: seconds. Errors: ``ProbeError``.
     """
-    first, last = gpu.record(first=True), gpu.record(first=False)
+    first, last = gpu.first, gpu.last
     queued = (ahead.call, first, *calls, last)
     seconds = []
     for _ in range(count):
@@ -192,7 +193,7 @@ def behind_load(gpu: Gpu, budget: Budget, *rows: Sequence[Call]) -> list[float]:
 
     Units: seconds. Errors: ``ProbeError``.
     """
-    first, last = gpu.record(first=True), gpu.record(first=False)
+    first, last = gpu.first, gpu.last
     ahead = occupying(gpu, (first, *max(rows, key=len), last), budget)
     taken_s = [median(gpu_time(gpu, calls, ahead, PILOTS)) for calls in rows]
     ahead.close()
@@ -214,9 +215,7 @@ def verify_launches(gpu: Gpu, seed: int) -> None:
         gpu.check(call.real(), call)
     counted = int.from_bytes(gpu.download(counter), "little") - start
     if counted != BURST:
-        raise ProbeError(
-            Failure(Reason.VERIFICATION_FAILED, f"{BURST} launches were made and {counted} counted")
-        )
+        raise wrong(f"{BURST} launches were made and {counted} counted")
 
 
 def _nanoseconds(count: int) -> array[int]:

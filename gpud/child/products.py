@@ -14,17 +14,15 @@ from itertools import chain
 from operator import mul
 from typing import TYPE_CHECKING
 
-from gpud.child.device import Buffer, Outcome, short_of
+from gpud.child.device import Buffer, Outcome, short_of, wrong
 from gpud.child.throughput import chosen, elapsed, measured
-from gpud.core.errors import ProbeError
-from gpud.core.sample import Failure, Reason
-from gpud.core.stats import summarised
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpud.child.budget import Budget
-    from gpud.child.device import Call, Gpu
+    from gpud.child.cuda_gpu import Gpu
+    from gpud.child.device import Call
+    from gpud.child.progress import Budget
     from gpud.core.sample import ProbeSpec
 
 TILE = 128
@@ -122,8 +120,7 @@ def product(gpu: Gpu, budget: Budget, seed: int, spec: ProbeSpec, method: Method
         got = struct.unpack("<f", gpu.download(c, 4, 4 * (row * n + column)))[0]
         _verify(row, column, got, sum(map(mul, left.row(row), right.column(column))))
         budget.check()
-    sample = summarised(series.rates, mode=spec.modes[0], unit=spec.unit)
-    return Outcome((sample,), (), {"n": n, **series.conditions})
+    return series.outcome(spec, {"n": n})
 
 
 def sides(sm_count: int) -> list[int]:
@@ -152,7 +149,7 @@ def _filled(gpu: Gpu, buffer: Buffer, pool: Buffer, chance: random.Random, empty
         stretch = Buffer(pool.address + starts[-1] * size, band * size)
         place = Buffer(buffer.address + first * size, band * size)
         copies.append(gpu.copy_device(place, stretch))
-    queued = (gpu.record(first=True), *copies, gpu.record(first=False))
+    queued = (gpu.first, *copies, gpu.last)
     gpu.about(*queued)
     for call in queued:
         gpu.check(call.real(), call)
@@ -166,9 +163,4 @@ def _flops(n: int) -> float:
 
 def _verify(row: int, column: int, got: float, expected: int) -> None:
     if got != expected:
-        raise ProbeError(
-            Failure(
-                Reason.VERIFICATION_FAILED,
-                f"element ({row}, {column}) of the product is {got:.9g} and not {expected}",
-            )
-        )
+        raise wrong(f"element ({row}, {column}) of the product is {got:.9g} and not {expected}")

@@ -1,4 +1,4 @@
-"""Progress notes of a probe process in shared memory, and its time limits.
+"""Progress notes of a probe process in shared memory, its time limits, and the budget of a run.
 
 Start-up is whatever the driver does once for a process: loading it, cuInit, the context, compiling
 kernels. After a boot or a driver update that may take a minute, and says nothing of how fast the
@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import signal
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gpud.core import progress
+from gpud.core.errors import GpudError, ProbeError
+from gpud.core.sample import Failure, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpud.core.sample import Condition, Job
 
+TOO_SLOW = "what was measured is busy or much slower than usual; the next run may do better"
 ALARM_RATIO, SHORTEST_ALARM_S = 1.5, 1.0
 
 
@@ -86,3 +90,44 @@ class Progress:
     def _allow(self, seconds: float) -> None:
         if self._job is not None:
             signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+
+
+class Orphaned(GpudError):  # noqa: N818  # reads as the fact it states
+    """The process that asked for this run is gone: end quietly, after synchronising."""
+
+
+class Budget:
+    """The wall time of one run without its start-up, and the GPU time it may use.
+
+    Units: seconds, on the monotonic clock and as the GPU counts them.
+    """
+
+    def __init__(
+        self, seconds: float, gpu_s: float = 1.0, progress: Progress | None = None
+    ) -> None:
+        self.seconds = seconds
+        self.gpu_s = gpu_s
+        self._progress = progress
+        self._started = time.monotonic()
+        self._parent = os.getppid()
+
+    def spent(self) -> float:
+        """Give the seconds since the start, less those of start-up."""
+        start_s = 0.0 if self._progress is None else self._progress.start_s
+        return time.monotonic() - self._started - start_s
+
+    def check(self) -> None:
+        """Say whether to go on; called between batches, never inside a timed region.
+
+        Errors: ``ProbeError`` (budget_exceeded); ``Orphaned`` where the parent has changed.
+        """
+        if os.getppid() != self._parent:
+            raise Orphaned("the process that asked for this run is gone")
+        if self.spent() > self.seconds:
+            raise ProbeError(
+                Failure(
+                    Reason.BUDGET_EXCEEDED,
+                    f"not finished within {self.seconds:g} s",
+                    advice=TOO_SLOW,
+                )
+            )

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpud.child.budget import TOO_SLOW
-from gpud.child.device import plausible
+from gpud.child.device import Outcome, plausible
+from gpud.child.progress import TOO_SLOW
+from gpud.child.summary import summarised
 from gpud.child.warmup import settle
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Failure, Reason
@@ -25,9 +26,11 @@ from gpud.core.stats import median
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpud.child.budget import Budget
-    from gpud.child.device import Call, Gpu
-    from gpud.core.sample import Condition
+    from gpud.child.cpu import Cpu
+    from gpud.child.cuda_gpu import Gpu
+    from gpud.child.device import Call
+    from gpud.child.progress import Budget
+    from gpud.core.sample import Condition, ProbeSpec
 
 Timed: TypeAlias = "Callable[[int], float]"
 """Do something so many times; seconds for all of them."""
@@ -60,10 +63,11 @@ class TimedBatches:
     repeats: int  # calls in a batch
     call_s: float  # median
 
-    @property
-    def conditions(self) -> dict[str, Condition]:
-        """Say how the figures came about."""
-        return {"settled": self.settled, "runs": len(self.rates), "batch": self.repeats}
+    def outcome(self, spec: ProbeSpec, conditions: dict[str, Condition]) -> Outcome:
+        """Give the outcome of a probe of one mode, with how its figures came about."""
+        own = {"settled": self.settled, "runs": len(self.rates), "batch": self.repeats}
+        sample = summarised(self.rates, mode=spec.modes[0], unit=spec.unit)
+        return Outcome((sample,), (), {**conditions, **own})
 
 
 def beyond_caches(l2_bytes: int) -> int:
@@ -117,7 +121,7 @@ def chosen(
 
 
 def measured(  # noqa: PLR0913  # the last two have one use each
-    gpu: Gpu,
+    device: Gpu | Cpu,
     call: Call,
     work: float,
     budget: Budget,
@@ -129,22 +133,22 @@ def measured(  # noqa: PLR0913  # the last two have one use each
 
     Units: ``work`` is what one call does, in the unit of the figure times seconds. ``share`` is the
     part of the GPU time left that this series may use; it ends early, with five batches at least,
-    rather than use more. ``timed`` replaces ``gpu.timed`` of the call.
+    rather than use more. ``timed`` replaces ``device.timed`` of the call.
     Errors: ``ProbeError``; budget_exceeded where not even five batches fit.
     """
 
     def batch(repeats: int) -> float:
-        taken_s = gpu.timed(call, repeats) if timed is None else timed(repeats)
+        taken_s = device.timed(call, repeats) if timed is None else timed(repeats)
         return plausible(taken_s, call.name)
 
-    before_s, allowed_s = gpu.busy_s, share * _left(gpu, budget)
+    before_s, allowed_s = device.busy_s, share * _left(device, budget)
     batch_s = min(BATCH_S, allowed_s / (RUNS + LONGER * WARM_UPS + 2))
     used_s, call_s = _pilot(batch)
     load = _repeats(LONGER * batch_s, call_s)
     # What warming up may use leaves room for all batches if it can, for the fewest in any case.
     most_s = max(allowed_s - used_s - RUNS * batch_s, WARM_UPS * load * call_s)
     warm: list[float] = []
-    room_s = _left(gpu, budget) - LEAST_RUNS * _repeats(batch_s, call_s) * call_s
+    room_s = _left(device, budget) - LEAST_RUNS * _repeats(batch_s, call_s) * call_s
     calm = settle(partial(batch, load), budget, min(most_s, room_s), warm)
     used_s += sum(warm)
     call_s = warm[-1] / load if warm else call_s
@@ -154,7 +158,7 @@ def measured(  # noqa: PLR0913  # the last two have one use each
         next_s = taken[-1] if taken else repeats * call_s
         if len(taken) >= LEAST_RUNS and used_s + next_s > allowed_s:
             break
-        if max(LEAST_RUNS - len(taken), 1) * next_s > _left(gpu, budget):
+        if max(LEAST_RUNS - len(taken), 1) * next_s > _left(device, budget):
             raise _too_slow(call.name, call_s, budget.gpu_s, before_s, used_s)
         taken.append(batch(repeats))
         used_s += taken[-1]
@@ -198,6 +202,6 @@ def _repeats(batch_s: float, call_s: float) -> int:
     return max(1, min(int(batch_s / call_s), MOST_REPEATS))
 
 
-def _left(gpu: Gpu, budget: Budget) -> float:
-    """GPU time that measuring may still use. The CPU reference uses none and has all of it."""
-    return max(budget.gpu_s - gpu.busy_s - RESERVE_S, 0.0)
+def _left(device: Gpu | Cpu, budget: Budget) -> float:
+    """GPU time that measuring may still use. A CPU probe uses none and has all of it."""
+    return max(budget.gpu_s - device.busy_s - RESERVE_S, 0.0)

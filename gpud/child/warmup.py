@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpud.child.device import BLOCK, plausible
-from gpud.core.stats import settled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from gpud.child.budget import Budget
-    from gpud.child.device import Call, Gpu
+    from gpud.child.cuda_gpu import Gpu
+    from gpud.child.device import Call
+    from gpud.child.progress import Budget
 
 RUN_S = 0.01
 MOST_GPU_S = 0.4
@@ -55,6 +55,12 @@ def warm(
     calm = settle(load.timed, budget, most_gpu_s - used_s, taken, first_s=run_s)
     load.close()
     return Warmth(calm, used_s + sum(taken), len(taken))
+
+
+def settled(values: Sequence[float], *, runs: int = 3, within: float = 0.02) -> bool:
+    """Say whether the last ``runs`` values agree within a relative spread: the clocks are up."""
+    recent = values[-runs:]
+    return len(recent) == runs and min(recent) > 0 and max(recent) / min(recent) <= 1 + within
 
 
 def settle(

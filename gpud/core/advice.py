@@ -111,19 +111,6 @@ _ANYWHERE: Final[Mapping[Situation, str]] = {
 }
 """Where only the restart differs, or nothing."""
 
-_IN_CALL: Final[Mapping[str, Situation]] = {
-    "cuModuleLoadDataEx": Situation.SLOW_LOAD,
-    "cuStreamSynchronize": Situation.HUNG_WAIT,
-    "cuEventSynchronize": Situation.HUNG_WAIT,
-    "cuCtxSynchronize": Situation.HUNG_WAIT,
-}
-
-
-def of_hang(call: str | None, *, start_up: bool) -> Situation:
-    """Name the situation of a process that a call of the driver did not return to."""
-    return _IN_CALL.get(call or "", Situation.SLOW_START if start_up else Situation.HUNG)
-
-
 _RESTART: Final[Mapping[Platform, str]] = {
     Platform.WSL2: "run `wsl --shutdown` in Windows and open the distribution again",
     Platform.WSL1: "run `wsl --shutdown` in Windows and open the distribution again",

@@ -15,8 +15,7 @@ BETWEEN_TICKS_S = 0.5
 Some hosts step the clock by 0.35 to 0.4 s every half minute, others pause the machine for seconds.
 """
 
-WITHIN_RUN_S = 0.05
-"""A parting larger than this while a probe ran makes its figures worthless."""
+WITHIN_RUN_S = 0.05  # a larger parting while a probe ran makes its figures worthless
 
 ASLEEP_FROM_S = 30.0
 REST_S = 10.0

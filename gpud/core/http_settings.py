@@ -1,4 +1,4 @@
-"""Settings of the listener: its address, its users and its certificate.
+"""Settings of the listener: its address, users and certificate; and bounds of every setting.
 
 The names and values of ``tls_server_config`` and ``basic_auth_users`` are those of Prometheus's
 exporter-toolkit. An address that others reach without authentication is refused.
@@ -7,11 +7,11 @@ exporter-toolkit. An address that others reach without authentication is refused
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from gpud.core.bounds import absolute
 from gpud.core.errors import ConfigError
 
 HIGHEST_PORT = 65535
@@ -23,6 +23,27 @@ COSTS: Final = range(4, 15)
 ClientAuth: TypeAlias = Literal[
     "NoClientCert", "VerifyClientCertIfGiven", "RequireAndVerifyClientCert"
 ]
+
+
+def between(owner: Any, *names: str, low: float, high: float = math.inf) -> None:  # noqa: ANN401
+    """Refuse values outside ``low..high``; a NaN fails every comparison and so is refused too."""
+    for name in names:
+        value = getattr(owner, name)
+        if not (low <= value <= high and math.isfinite(value)):
+            limit = f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
+            raise ValueError(f"{name} must be {limit}, not {value}")
+
+
+def absolute(owner: Any, *names: str, empty: bool = False) -> None:  # noqa: ANN401
+    """Refuse relative paths, as ``absolute_path``."""
+    for name in names:
+        absolute_path(name, getattr(owner, name), empty=empty)
+
+
+def absolute_path(name: str, path: str, *, empty: bool = False) -> None:
+    """Refuse a relative path: what it means would depend on where gpud was started."""
+    if not path.startswith("/") and not (empty and not path):
+        raise ValueError(f"{name} must be an absolute path, not {path or 'empty'}")
 
 
 def loopback(host: str) -> bool:

@@ -7,6 +7,7 @@ snapshot and treats a report older than ``STALE_AFTER_S`` as silence.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -14,6 +15,13 @@ from gpud.core.sample import SCHEMA_VERSION, Failure
 
 STALE_AFTER_S = 15.0
 """Root writes on every change and at least every 5 s; three missed beats mean it is gone."""
+
+RECENT_S: Final = 600.0
+"""How long trouble in the kernel's log is news: gpud asks the GPU every minute, so what lasts is
+written again.
+"""
+SLOW_RUNS: Final = 3
+"""Container runs in a row that have to be slow: one slow run is a GPU that was busy."""
 
 
 class Owner(StrEnum):
@@ -139,13 +147,23 @@ class ContainersReport(msgspec.Struct, frozen=True):
     skips: dict[str, int] = {}  # by sample.Skip
 
 
+class DxgKind(StrEnum):
+    """What a line of dxgkrnl is, as a metric's label."""
+
+    NOISE = "noise"
+    MESSAGE_LOST = "message_lost"
+    NOT_RESIDENT = "not_resident"
+    FIELD_SPANNING = "field_spanning"  # a warning about the source text: the copy is made
+    UNKNOWN = "unknown"
+
+
 class KernelTrouble(msgspec.Struct, frozen=True):
     """The last line of the kernel's log that tells of real trouble with the GPU's bus.
 
     Units: ``at_s`` is Unix time.
     """
 
-    reason: str  # core.dxg.Trouble.slug
+    reason: str  # a ``DxgKind``
     words: str  # the kernel's own, escaped
     at_s: float
 
@@ -158,7 +176,7 @@ class KernelLogReport(msgspec.Struct, frozen=True):
 
     unreadable: str | None = None  # why nothing can be said: absent, refused, failed, unread
     detail: str | None = None
-    counts: dict[str, int] = {}  # by core.dxg.Kind
+    counts: dict[str, int] = {}  # by ``DxgKind``
     overruns: int = 0  # lines were overwritten before they were read: counts are too low
     last: KernelTrouble | None = None
     recent: dict[str, int] = {}  # troubles of the last while, by reason

@@ -8,9 +8,8 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from gpud.core import clock
-from gpud.core.bounds import absolute, absolute_path, between
 from gpud.core.errors import ConfigError
-from gpud.core.http_settings import loopback
+from gpud.core.http_settings import absolute, absolute_path, between, loopback
 from gpud.core.sample import START_LIMIT_S
 from gpud.core.telemetry import LEVELS
 

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin, get
 
 import msgspec
 
-from gpud.core.bounds import absolute
 from gpud.core.errors import ConfigError
-from gpud.core.http_settings import HttpSettings
+from gpud.core.http_settings import HttpSettings, absolute
 from gpud.core.sections import (
     AgentSettings,
     AlertSettings,

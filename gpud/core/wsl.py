@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
 TRUE, FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
-
-DRIVES = frozenset({"9p", "drvfs", "virtiofs"})
-"""The file systems that bring a drive of Windows."""
 
 Sections = dict[str, dict[str, str]]
 
@@ -45,20 +40,6 @@ def mounts_at(conf: Sections) -> str:
     """Give what the paths of Windows drives begin with: ``automount.root`` moves ``/mnt``."""
     root = conf.get("automount", {}).get("root", "")
     return root.rstrip("/") if root.startswith("/") else "/mnt"
-
-
-def drives(mounts: str, root: str) -> tuple[str, ...]:
-    """List where drives of Windows are mounted below ``root``, C: first and always.
-
-    Shapes: ``mounts`` is the text of ``/proc/mounts``. Other file systems that happen to lie there
-    are none, and C: may be told in words this does not know.
-    """
-    places = set()
-    for line in mounts.splitlines():
-        _, place, kind, *_ = (*line.split(), "", "", "")
-        if kind in DRIVES and re.fullmatch(re.escape(root) + "/[a-z]", place):
-            places.add(place)
-    return (f"{root}/c", *sorted(places - {f"{root}/c"}))
 
 
 def docker_desktop(conf: Sections) -> str:

@@ -25,13 +25,13 @@ from docker.errors import APIError, DockerException, ImageNotFound
 from docker.types import DeviceRequest, LogConfig
 
 from gpud import regular_file
-from gpud.core import containers
 from gpud.core.advice import Situation, platform, worded
 from gpud.core.errors import ProbeError, WireError
 from gpud.core.report import ContainerFigure, ContainerRun, ToolkitReport, ToolkitState
 from gpud.core.sample import Failure, Reason
-from gpud.core.toolkit import CDI_KIND, PROGRAMS, ToolkitFacts, explained, judged
+from gpud.core.toolkit import CDI_KIND, PROGRAMS, ToolkitFacts, judged
 from gpud.root import daemonconfig, process
+from gpud.root.container_output import explained, parsed
 from gpud.root.containers import ContainerJob, Task, TaskResult
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def _figure(client: Client, container: str, deadline_s: float) -> ContainerFigur
         failure = explained(f"exit code {code}: {last}", Reason.CONTAINER_FAILED)
         raise ProbeError(failure)
     try:
-        return containers.parsed(text)
+        return parsed(text)
     except WireError as error:
         raise ProbeError(Failure(Reason.BAD_OUTPUT, str(error))) from error
 

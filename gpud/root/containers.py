@@ -21,8 +21,8 @@ import structlog
 from msgspec import structs
 
 from gpud.core import wire
-from gpud.core.containers import SLOW_RUNS
 from gpud.core.report import (
+    SLOW_RUNS,
     ContainerRun,
     ContainersReport,
     Owner,

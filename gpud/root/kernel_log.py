@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpud.core import dxg
 from gpud.core.report import KernelLogReport, KernelTrouble
+from gpud.root import dxg
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,9 +12,9 @@ import shtab
 
 from gpud import arguments, discovery
 from gpud.agent.alerts import sinks
+from gpud.agent.state.containers import MODE, PROBE
 from gpud.child import probes
 from gpud.core.alerts import SHORT
-from gpud.core.containers import MODE, PROBE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

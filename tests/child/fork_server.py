@@ -16,7 +16,7 @@ from typing import Any
 
 from gpud import discovery
 from gpud.child import __main__ as child
-from gpud.child import cuda, probes
+from gpud.child import cuda_gpu, probes
 
 AT_ONCE = (os.cpu_count() or 1) + 1
 
@@ -26,7 +26,7 @@ Running = dict[int, tuple[str, int, int]]
 
 def main() -> None:
     discovery.modules(probes, ("SPEC", "run"))
-    assert cuda.SONAME  # imported before the fork, as everything that is no driver
+    assert cuda_gpu.SPIN  # imported before the fork, as everything that is no driver
     running: Running = {}
     for line in sys.stdin:
         for case in json.loads(line):

@@ -94,7 +94,7 @@ class Sweep:
         large = [spec.name for spec in specs if spec.pace is Pace.LARGE]
         subjects = [Subject(name) for name in (*small, *large)]
         subjects += [Subject(name, older=True) for name in small]
-        self.clean = {subject: self._one(subject) for subject in subjects}
+        self.clean = {subject: self._clean_run(subject) for subject in subjects}
 
     def library(self, subject: Subject) -> Path:
         """Give the driver that a subject is run on, unscripted."""
@@ -129,7 +129,7 @@ class Sweep:
         others = [f for f in CALLED if f != fault.function and f not in lacking]
         return own + "".join(f"fail {f} {fault.code} {before.count(f)}\n" for f in others)
 
-    def _one(self, subject: Subject) -> Run:
+    def _clean_run(self, subject: Subject) -> Run:
         begun = time.monotonic()
         (run,) = self._runs([(subject, "")])
         assert run.ended.code == 0, (subject, run.ended)
@@ -145,8 +145,8 @@ class Sweep:
             place = places[name] = self._folder / name
             library = linked(self.library(subject), place, f"log {place}/calls\n{script}")
             listing = subject.name == INVENTORY
-            whose = {} if listing else {"probe": subject.name, "gpu": GPU}
-            job = {"cuda_library": str(library), **whose}
+            target = {} if listing else {"probe": subject.name, "gpu": GPU}
+            job = {"cuda_library": str(library), **target}
             cases.append({"id": name, "verb": "--inventory" if listing else "--run", "job": job})
         self._server.stdin.write(json.dumps(cases) + "\n")
         self._server.stdin.flush()

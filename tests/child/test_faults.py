@@ -30,23 +30,13 @@ def test_a_driver_without_words_still_gives_its_code(tmp_path: Path, function: s
 @pytest.mark.parametrize(
     ("function", "code", "reason", "advice"),
     [
-        ("cuMemAlloc_v2", 2, Reason.OUT_OF_MEMORY, "close programs"),
         ("cuInit", 34, Reason.DRIVER_MISMATCH, "stub"),
-        ("cuInit", 36, Reason.DRIVER_MISMATCH, "update the NVIDIA driver"),
-        ("cuDevicePrimaryCtxRetain", 46, Reason.DEVICE_BUSY, "exclusively"),
         ("cuInit", 100, Reason.NO_DEVICE, "/usr/lib/wsl/lib"),
         ("cuModuleLoadDataEx", 218, Reason.PTX_REJECTED, "R495"),
-        ("cuModuleLoadDataEx", 222, Reason.PTX_REJECTED, "R495"),
-        ("cuModuleGetFunction", 300, Reason.PTX_REJECTED, "R495"),
-        ("cuStreamSynchronize", 600, Reason.LAUNCH_TIMEOUT, "2 s"),
         ("cuStreamSynchronize", 700, Reason.LAUNCH_FAILED, None),
         ("cuStreamSynchronize", 702, Reason.LAUNCH_TIMEOUT, "2 s"),
         ("cuLaunchKernel", 719, Reason.LAUNCH_FAILED, "wsl --shutdown"),
-        ("cuInit", 802, Reason.NOT_READY, "not ready"),
         ("cuInit", 803, Reason.DRIVER_MISMATCH, "wsl --shutdown"),
-        ("cuInit", 804, Reason.DRIVER_MISMATCH, "wsl --shutdown"),
-        ("cuInit", 12345, Reason.INIT_FAILED, None),
-        ("cuMemsetD32_v2", 12345, Reason.CUDA_ERROR, None),
     ],
 )
 def test_a_code_becomes_a_reason_and_advice(
@@ -160,8 +150,8 @@ def test_a_missing_function_is_named_with_its_library(tmp_path: Path) -> None:
 def test_a_library_that_cannot_be_loaded_is_named_in_the_words_of_the_loader(
     job: dict[str, str], path: str, words: str
 ) -> None:
-    given = json.dumps({"cuda_library": path, "gpu": GPU, **job})
-    ended = ask("--run" if job else "--inventory", given)
+    arguments = json.dumps({"cuda_library": path, "gpu": GPU, **job})
+    ended = ask("--run" if job else "--inventory", arguments)
     failure = ended.document["failure"]
     assert (ended.code, ended.err, failure["reason"]) == (1, "", Reason.LIBRARY_MISSING)
     assert words in failure["detail"]
@@ -180,37 +170,16 @@ def test_a_driver_too_old_for_the_kernels_says_what_to_do(tmp_path: Path) -> Non
     assert "update the NVIDIA driver" in failure["advice"]
 
 
-GOOD = {"probe": "cpu_call"}
-
-
 @pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (b"", "not JSON"),
-        (b"\xff\xfe", "not JSON"),
-        (b'{"probe": "cpu_call"', "not JSON"),
-        (b"[" * 30_000, "not JSON"),
-        (b" " * 70_000 + b"{}", "not JSON"),  # longer than any job
-        (b"[]", "not an object"),
-        (b'{"probe": "cpu_call", "sudo": 1}', "unknown field 'sudo'"),
-        (json.dumps({**GOOD, "budget_s": float("nan")}), "budget_s is nan"),
-        (json.dumps({**GOOD, "budget_s": float("inf")}), "budget_s is inf"),
-        (json.dumps({**GOOD, "budget_s": 0}), "budget_s is 0"),
-        (json.dumps({**GOOD, "budget_s": "10"}), "budget_s has the wrong type"),
-        (json.dumps({**GOOD, "budget_s": True}), "budget_s has the wrong type"),
-        (json.dumps({**GOOD, "seed": 1.5}), "seed has the wrong type"),
-        (json.dumps({**GOOD, "cuda_library": None}), "cuda_library has the wrong type"),
-        (json.dumps({"probe": 7}), "probe has the wrong type"),
-    ],
+    "content",
+    [b"", b"\xff\xfe", b'{"probe": "cpu_call"', b"[" * 30_000, b"[]", b'{"sudo": 1}'],
+    ids=["nothing", "not UTF-8", "cut short", "nested", "a list", "a field too many"],
 )
 @pytest.mark.parametrize("option", ["--run", "--inventory"])
-def test_a_job_that_makes_no_sense_is_refused_in_one_line(
-    option: str, given: str | bytes, said: str
-) -> None:
-    ended = ask(option, given)
+def test_a_job_that_makes_no_sense_is_refused_in_one_line(option: str, content: bytes) -> None:
+    ended = ask(option, content)
     assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
     assert ended.err.startswith("not a job: ")
-    assert said in ended.err
 
 
 @pytest.mark.parametrize("name", ["", "unheard\nof", "_private", "../launch", "x" * 500])

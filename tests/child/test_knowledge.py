@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.child import cuda
-from gpud.child.budget import Budget
+from gpud.child import cuda_gpu
 from gpud.child.latency import sequences, single_calls
 from gpud.child.probes import launch
-from gpud.child.progress import Progress
+from gpud.child.progress import Budget, Progress
 from gpud.core.sample import Job, Reason
 from tests.child.running import GPU, REAL, scripted
 from tests.child.sweep import A_SMALL_GPU
@@ -20,7 +19,7 @@ from tests.standins.build import build_libcuda
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpud.child.cuda_gpu import CudaGpu
+    from gpud.child.cuda_gpu import Gpu
     from gpud.child.device import Call
 
 
@@ -34,7 +33,7 @@ class Noted(Progress):
         super().about(name)
 
 
-def notes(gpu: CudaGpu, noted: Noted, calls: tuple[Call, ...], count: int) -> list[int]:
+def notes(gpu: Gpu, noted: Noted, calls: tuple[Call, ...], count: int) -> list[int]:
     """How many notes each timed loop writes for ``count`` calls."""
     budget, result = Budget(30), []
     for loop in (
@@ -53,7 +52,9 @@ def notes(gpu: CudaGpu, noted: Noted, calls: tuple[Call, ...], count: int) -> li
 def test_timed_loops_write_no_note_however_many_calls_they_make(tmp_path: Path) -> None:
     library, noted = build_libcuda(tmp_path), Noted()
     try:
-        with cuda.opened(Job(gpu=GPU, cuda_library=str(library)), spin=True, progress=noted) as gpu:
+        with cuda_gpu.opened(
+            Job(gpu=GPU, cuda_library=str(library)), spin=True, progress=noted
+        ) as gpu:
             empty = gpu.launch(gpu.kernel("gpud_empty"), (1, 1), (1, 1))
             notes(gpu, noted, (empty, gpu.wait), 1)  # which makes the second lane
             item, many = (notes(gpu, noted, (empty, gpu.wait), count) for count in (1, 200))

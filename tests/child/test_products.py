@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.child.cpu import CpuGpu
 from gpud.child.products import (
     FP32,
     LIMITS,
@@ -135,18 +134,3 @@ def test_the_tensor_kernel_loads_into_a_driver_of_cuda_11_0_and_no_older(tmp_pat
     failure = scripted(tmp_path, "tensor", "driver_version 10020").failure
     assert failure["reason"] == Reason.PTX_REJECTED
     assert "Unsupported .version 7.0" in failure["detail"]
-
-
-@pytest.mark.parametrize("method", [FP32, TENSOR])
-def test_the_numpy_twin_agrees_with_the_definition(method: Method) -> None:
-    gpu, n = CpuGpu(), 128
-    chance = np.random.default_rng(5)
-    raw = [chance.bytes(n * n) for _ in range(2)]
-    a, b, c = (gpu.alloc(size) for size in (n * n * method.size, n * n * method.size, n * n * 4))
-    for buffer, content in zip((a, b), raw, strict=True):
-        gpu.upload(buffer, method.encoded(content))
-    assert gpu.launch(gpu.kernel(method.kernel), (1, 1), method.block, a, b, c, n).real() == 0
-    left, right = (np.array([VALUES[byte] for byte in content]).reshape(n, n) for content in raw)
-    result = np.frombuffer(gpu.download(c), np.float32).reshape(n, n)
-    np.testing.assert_array_equal(result, left @ right)
-    gpu.close()

@@ -2,25 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.child.budget import Budget
-from gpud.child.cpu import CpuGpu
-from gpud.child.warmup import warm
+from gpud.child.cuda_gpu import Gpu
+from gpud.child.device import Buffer, Call, Kernel
+from gpud.child.progress import Budget
+from gpud.child.warmup import settled, warm
 from gpud.core.errors import ProbeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gpud.child.device import Argument, Call, Kernel
+    from gpud.child.device import Argument
 
 
-class Waking(CpuGpu):
-    """The CPU reference, whose timed work takes what a list says."""
+class Imagined(Gpu):
+    """A GPU that computes nothing. A call keeps how many bodies it is for."""
+
+    def __init__(self) -> None:
+        self.busy_s, self.sm_count, self.free_bytes = 0.0, 16, 1 << 30
+
+    def memory(self) -> tuple[int, int]:
+        return self.free_bytes, 1 << 30
+
+    def alloc(self, size: int) -> Buffer:
+        self.free_bytes -= size
+        return Buffer(0, size)
+
+    def free(self, buffer: Buffer) -> None:
+        self.free_bytes += buffer.size
+
+    def fill(self, buffer: Buffer, word: int) -> None:
+        """Set nothing."""
+
+    def kernel(self, name: str) -> Kernel:
+        return Kernel(name, None)
+
+    def launch(
+        self, kernel: Kernel, grid: tuple[int, int], block: tuple[int, int], *arguments: Argument
+    ) -> Call:
+        del arguments
+        return Call(kernel.name, int, int, keep=grid[0] * block[0])
+
+
+class Waking(Imagined):
+    """A GPU whose timed work takes what a list says."""
 
     def __init__(self, seconds: Iterable[float]) -> None:
         super().__init__()
@@ -31,27 +60,19 @@ class Waking(CpuGpu):
         return next(self.seconds)
 
 
-class Rated(CpuGpu):
-    """The CPU reference, counted as if its n-body ran at a known rate."""
-
-    sm_count = 16
+class Rated(Imagined):
+    """A GPU whose n-body runs at a known rate."""
 
     def __init__(self, flops: float) -> None:
         super().__init__()
         self.flops = flops
         self.taken: list[float] = []
 
-    def launch(
-        self, kernel: Kernel, grid: tuple[int, int], block: tuple[int, int], *arguments: Argument
-    ) -> Call:
-        call = super().launch(kernel, grid, block, *arguments)
-        return replace(call, keep=20 * (grid[0] * block[0]) ** 2 / self.flops)
-
     def timed(self, call: Call, repeats: int = 1) -> float:
         assert repeats == 1
-        assert isinstance(call.keep, float)
-        self.taken.append(call.keep)
-        return call.keep
+        assert isinstance(call.keep, int)
+        self.taken.append(20 * call.keep**2 / self.flops)
+        return self.taken[-1]
 
 
 def test_a_gpu_that_is_warm_costs_three_runs() -> None:
@@ -94,3 +115,18 @@ def test_a_run_is_about_as_long_as_asked_on_any_gpu(flops: float, run_s: float) 
     assert run_s / 4 <= gpu.taken[-1] <= run_s
     assert warmth.gpu_s == pytest.approx(sum(gpu.taken))
     assert gpu.memory() == free
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], False),
+        ([1.0, 1.0], False),  # too few to tell
+        ([1.0, 1.0, 1.0], True),
+        ([5.0, 1.0, 1.01, 1.02], True),  # what was before does not count
+        ([1.0, 1.01, 1.03], False),
+        ([1.0, 1.0, 0.0], False),  # no clock ticks that coarsely
+    ],
+)
+def test_clocks_are_up_when_the_last_runs_agree(values: list[float], *, expected: bool) -> None:
+    assert settled(values) is expected

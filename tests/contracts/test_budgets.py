@@ -71,7 +71,7 @@ CASES = [
 
 
 @pytest.fixture(autouse=True)
-def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def _single_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """The crossover's BLAS may use all cores; a machine that tests has others to do."""
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
 

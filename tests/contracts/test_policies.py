@@ -25,7 +25,7 @@ from gpud.root.dockerd_step import POLICIES, step
 
 LIMITS = Limits()
 
-SEEN = st.builds(
+OBSERVATIONS = st.builds(
     DockerdObservation,
     process=st.none() | st.builds(ProcessRef, st.integers(2, 5), st.integers(1, 3)),
     owner=st.sampled_from(Owner),
@@ -45,31 +45,31 @@ def test_policies_are_those_that_the_settings_name() -> None:
 
 @given(
     name=st.sampled_from(sorted(POLICIES)),
-    looks=st.lists(st.tuples(SEEN, st.floats(0.05, 60)), max_size=30),
+    looks=st.lists(st.tuples(OBSERVATIONS, st.floats(0.05, 60)), max_size=30),
 )
 def test_a_policy_is_total_and_says_the_same_of_the_same(
     name: str, looks: list[tuple[DockerdObservation, float]]
 ) -> None:
     memory, now_s = Memory(), 0.0
-    for seen, passed_s in looks:
+    for observation, passed_s in looks:
         now_s += passed_s
         decide = POLICIES[name]
-        request = decide(seen, memory, LIMITS, now_s)
-        assert request is decide(seen, memory, LIMITS, now_s)
+        request = decide(observation, memory, LIMITS, now_s)
+        assert request is decide(observation, memory, LIMITS, now_s)
         assert isinstance(request, Action)
-        memory, action = step(memory, seen, decide, LIMITS, now_s)
+        memory, action = step(memory, observation, decide, LIMITS, now_s)
         assert isinstance(memory.state, DockerdState)
         if action is Action.START:
-            assert seen.process is None
-            assert seen.obstacle is None
+            assert observation.process is None
+            assert observation.obstacle is None
 
 
-@given(seen=SEEN, name=st.sampled_from(["observe", "off"]))
-def test_watching_touches_nothing(seen: DockerdObservation, name: str) -> None:
-    assert POLICIES[name](seen, Memory(), LIMITS, 1e6) is Action.NOTHING
+@given(observation=OBSERVATIONS, name=st.sampled_from(["observe", "off"]))
+def test_watching_touches_nothing(observation: DockerdObservation, name: str) -> None:
+    assert POLICIES[name](observation, Memory(), LIMITS, 1e6) is Action.NOTHING
 
 
-@given(seen=SEEN)
-def test_auto_leaves_alone_what_somebody_else_owns(seen: DockerdObservation) -> None:
-    if seen.owner not in (Owner.GPUD, Owner.NONE):
-        assert POLICIES["auto"](seen, Memory(), LIMITS, 1e6) is Action.NOTHING
+@given(observation=OBSERVATIONS)
+def test_auto_leaves_alone_what_somebody_else_owns(observation: DockerdObservation) -> None:
+    if observation.owner not in (Owner.GPUD, Owner.NONE):
+        assert POLICIES["auto"](observation, Memory(), LIMITS, 1e6) is Action.NOTHING

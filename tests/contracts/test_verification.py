@@ -8,42 +8,37 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud import discovery
-from gpud.child import probes
-from gpud.child.budget import Budget
-from gpud.child.cpu import CpuGpu
+from gpud.child import cuda_gpu, probes
+from gpud.child.cuda_gpu import Gpu
+from gpud.child.progress import Budget
+from gpud.child.warmup import UNIT_FLOAT
 from gpud.core.errors import ProbeError
-from gpud.core.sample import Reason
+from gpud.core.sample import Job, Reason
+from tests.child.running import GPU
+from tests.child.sweep import A_SMALL_GPU
+from tests.contracts.test_device import _unload
+from tests.standins.build import build_libcuda
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpud.child.device import Argument, Buffer, Call, HostBuffer, Kernel
 
 PROBES = discovery.modules(probes, ("SPEC", "run"))[0]
+NEVER = 1 << 30
 
 
-class Tired(CpuGpu):
-    """Counts time, works, and after ``fills`` fills only says that it has done ``stopped``."""
+class Tired(Gpu):
+    """Works, and after ``left`` fills only says that it has done what is in ``stopped``."""
 
-    def __init__(self, stopped: str, fills: int) -> None:
-        super().__init__()
-        self.stopped = stopped
-        self.left = fills
-
-    def memory(self) -> tuple[int, int]:
-        return 48 << 20, 1 << 30
-
-    def host(self, size: int, *, pinned: bool = True) -> HostBuffer:
-        return replace(super().host(size), pinned=pinned)
+    stopped, left = "", NEVER
 
     def timed(self, call: Call, repeats: int = 1) -> float:
-        self.check(call.real(), call)
-        return 0.015 * repeats
-
-    def together(self, left: Call, right: Call, repeats: int = 1) -> float:
-        return self.timed(left, repeats) + self.timed(right, 0)
+        return super().timed(call, repeats) or 1e-3  # what it does not do takes its time too
 
     def fill(self, buffer: Buffer, word: int) -> None:
         super().fill(buffer, word)
-        self.left -= 1
+        self.left -= word != UNIT_FLOAT  # that one is the load of a warm-up
 
     def launch(
         self, kernel: Kernel, grid: tuple[int, int], block: tuple[int, int], *arguments: Argument
@@ -71,7 +66,6 @@ class Tired(CpuGpu):
         return replace(call, real=real)
 
 
-NEVER = 1 << 30
 CASES = [  # how often a probe fills memory until it checks what comes then
     ("nbody", "launch", 1),
     ("triad", "launch", 3),
@@ -81,16 +75,24 @@ CASES = [  # how often a probe fills memory until it checks what comes then
     ("copy", "copy_in", 1),
     ("copy", "copy_out", 1),
     ("copy", "second lane", 1),
-    ("small_copy", "copy_in", 6),  # two loads of the warm-up, the first size and two loads for it
-    ("small_copy", "copy_out", 6),
+    ("small_copy", "copy_in", 1),
+    ("small_copy", "copy_out", 1),
 ]
 
 
 @pytest.mark.parametrize(("probe", "stopped", "fills"), CASES)
 def test_what_was_right_before_it_was_checked_is_not_believed(
-    probe: str, stopped: str, fills: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, probe: str, stopped: str, fills: int
 ) -> None:
-    assert PROBES[probe].run(Tired(stopped, NEVER), Budget(60), 7).samples
-    with pytest.raises(ProbeError) as caught:
-        PROBES[probe].run(Tired(stopped, fills), Budget(60), 7)
+    library = build_libcuda(tmp_path, A_SMALL_GPU)
+    monkeypatch.setattr(cuda_gpu, "Gpu", Tired)
+    monkeypatch.setattr(Tired, "stopped", stopped)
+    try:
+        with cuda_gpu.opened(Job(gpu=GPU, cuda_library=str(library)), spin=False) as gpu:
+            assert PROBES[probe].run(gpu, Budget(60), 7).samples
+            monkeypatch.setattr(gpu, "left", fills)
+            with pytest.raises(ProbeError) as caught:
+                PROBES[probe].run(gpu, Budget(60, gpu_s=gpu.busy_s + 1), 7)
+    finally:
+        _unload(library)
     assert caught.value.failure.reason is Reason.VERIFICATION_FAILED

@@ -36,15 +36,15 @@ def test_a_parting_of_just_the_threshold_is_not_a_jump_yet() -> None:
 
 
 @given(moments, moments)
-def test_looking_back_is_the_same_jump_the_other_way(one: Instant, other: Instant) -> None:
-    assert clock.parted_s(one, other) == -clock.parted_s(other, one)
+def test_looking_back_is_the_same_jump_the_other_way(left: Instant, other: Instant) -> None:
+    assert clock.parted_s(left, other) == -clock.parted_s(other, left)
 
 
 @given(moments, st.floats(min_value=0, max_value=1e6))
 def test_a_pause_is_found_whatever_the_time_is(start: Instant, pause_s: float) -> None:
     after = Instant(start.wall_s + 1 + pause_s, start.mono_s + 1)
-    found = clock.jumped(start, after, threshold_s=clock.BETWEEN_TICKS_S)
-    assert (found is not None) == (clock.parted_s(start, after) > clock.BETWEEN_TICKS_S)
+    jump = clock.jumped(start, after, threshold_s=clock.BETWEEN_TICKS_S)
+    assert (jump is not None) == (clock.parted_s(start, after) > clock.BETWEEN_TICKS_S)
 
 
 def test_a_machine_that_slept_is_left_alone_and_one_that_stuttered_is_not() -> None:

@@ -1,12 +1,10 @@
-"""Whether a machine is offered a GPU, and which folder its driver is from."""
+"""Whether a machine is offered a GPU."""
 
 from __future__ import annotations
 
 import pytest
 
-from gpud.core.exposure import Folder, chosen, in_the_store, on_linux, on_wsl
-
-OLD, NEW = Folder("nv_dispi.inf_amd64_old", 1.0), Folder("nvltwi.inf_amd64_new", 2.0)
+from gpud.core.exposure import on_linux, on_wsl
 
 
 @pytest.mark.parametrize(
@@ -40,38 +38,3 @@ def test_linux_has_a_gpu_by_its_devices_or_its_bus(
     devices: list[str], cards: list[tuple[str, str]], exposed: str
 ) -> None:
     assert on_linux(devices, cards) == exposed
-
-
-@pytest.mark.parametrize(
-    ("folders", "loaded", "name"),
-    [
-        ([], None, None),
-        ([OLD], None, OLD.name),
-        ([OLD, NEW], None, NEW.name),
-        ([OLD, NEW], OLD.name, OLD.name),
-        ([NEW], OLD.name, NEW.name),  # it was replaced
-        ([Folder("a", 1.0), Folder("b", 1.0)], None, "b"),
-    ],
-)
-def test_the_folder_is_that_of_the_loaded_driver_or_the_newest(
-    folders: list[Folder], loaded: str | None, name: str | None
-) -> None:
-    assert chosen(folders, loaded) == name
-    assert chosen(folders[::-1], loaded) == name
-
-
-@pytest.mark.parametrize(
-    ("path", "folder"),
-    [
-        ("/usr/lib/wsl/drivers/nv_dispi.inf_amd64_1/libcuda.so.1.1", "nv_dispi.inf_amd64_1"),
-        (
-            "7f00-7f01 r-xp 0 00:2a 7  /tree/usr/lib/wsl/drivers/nv_1/libcuda.so.1.1 (deleted)",
-            "nv_1",
-        ),
-        ("/usr/lib/wsl/lib/libcuda.so.1", None),
-        ("/usr/lib/wsl/drivers/libcuda.so.1", None),
-        ("", None),
-    ],
-)
-def test_a_file_of_the_driver_store_tells_its_folder(path: str, folder: str | None) -> None:
-    assert in_the_store(path) == folder

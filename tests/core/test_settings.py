@@ -99,10 +99,10 @@ def test_nothing_at_all_gives_the_defaults() -> None:
 def test_what_is_wrong_in_the_file_is_said_in_one_line_with_its_key(
     text: bytes, expected: str
 ) -> None:
-    said = refusal(text)
-    assert expected in said
-    assert said.startswith("gpud.toml")
-    assert "\n" not in said
+    message = refusal(text)
+    assert expected in message
+    assert message.startswith("gpud.toml")
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize(
@@ -121,13 +121,13 @@ def test_what_is_wrong_in_the_environment_is_said_with_its_name(
 
 
 def test_the_environment_wins_over_the_file() -> None:
-    found = parse(b"[http]\nlisten = '127.0.0.1:1'", {"GPUD_HTTP__LISTEN": "[::1]:2"})
-    assert (found.http.host, found.http.port) == ("::1", 2)
+    result = parse(b"[http]\nlisten = '127.0.0.1:1'", {"GPUD_HTTP__LISTEN": "[::1]:2"})
+    assert (result.http.host, result.http.port) == ("::1", 2)
 
 
 def test_text_in_the_environment_needs_no_quotes_and_lists_are_toml() -> None:
-    found = parse(None, {"GPUD_DOCKERD__POLICY": "off", "GPUD_PROBES__DISABLED": '["triad"]'})
-    assert (found.dockerd.policy, found.probes.disabled) == ("off", ("triad",))
+    result = parse(None, {"GPUD_DOCKERD__POLICY": "off", "GPUD_PROBES__DISABLED": '["triad"]'})
+    assert (result.dockerd.policy, result.probes.disabled) == ("off", ("triad",))
 
 
 def test_variables_of_others_and_the_home_are_not_settings() -> None:
@@ -136,8 +136,8 @@ def test_variables_of_others_and_the_home_are_not_settings() -> None:
 
 @pytest.mark.parametrize("home", ["/", "/srv/x", "/srv/x/"])
 def test_every_directory_lies_below_the_home(home: str) -> None:
-    found = parse(None, {}, home=home)
-    for place in (found.state_dir, found.run_dir, found.log_dir, settings.config_path(home)):
+    result = parse(None, {}, home=home)
+    for place in (result.state_dir, result.run_dir, result.log_dir, settings.config_path(home)):
         assert place.startswith(home)
         assert "//" not in place
 
@@ -158,9 +158,9 @@ def test_a_chosen_directory_is_taken_as_it_is() -> None:
     ],
 )
 def test_a_token_goes_to_one_address_and_never_in_the_clear(text: str, expected: str) -> None:
-    said = refusal(f"[alerts]\nwebhook_urls = {text}\nwebhook_credentials_file = '/t'".encode())
-    assert expected in said
-    assert "pw" not in said
+    message = refusal(f"[alerts]\nwebhook_urls = {text}\nwebhook_credentials_file = '/t'".encode())
+    assert expected in message
+    assert "pw" not in message
 
 
 def test_each_webhook_has_a_token_of_its_own_or_none() -> None:
@@ -186,9 +186,9 @@ def test_users_and_tokens_are_taken_from_secrets_toml_as_from_gpud_toml() -> Non
     apprise_urls = ["tgram://T0KEN/chat"]
     """
     public = b"[http]\nlisten = '0.0.0.0:1'\nallow_plaintext_auth = true"
-    found = parse(public, {}, secrets=Secrets(hidden.encode()))
-    assert found.http.basic_auth_users == {"ada": HASHED}
-    assert found.alerts.apprise_urls == ("tgram://T0KEN/chat",)
+    result = parse(public, {}, secrets=Secrets(hidden.encode()))
+    assert result.http.basic_auth_users == {"ada": HASHED}
+    assert result.alerts.apprise_urls == ("tgram://T0KEN/chat",)
     assert parse(public, {}, secrets=None).http.basic_auth_users == {}, "whoever may not read it"
 
 
@@ -269,11 +269,11 @@ def test_no_value_of_any_variable_ends_in_anything_but_settings_or_a_refusal(
 ) -> None:
     name = settings.ENV_PREFIX + key.replace(".", "__").upper()
     try:
-        found = parse(None, {name: str(value)})
+        result = parse(None, {name: str(value)})
     except ConfigError as error:
         assert key.rpartition(".")[2] in str(error).lower()  # noqa: PT017
     else:
-        assert dict(entries(found)).keys() == set(KEYS)
+        assert dict(entries(result)).keys() == set(KEYS)
 
 
 @pytest.fixture

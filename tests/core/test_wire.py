@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.core import stats, wire
+from gpud.child import summary
+from gpud.core import wire
 from gpud.core.errors import WireError
 from gpud.core.report import AgentReport, DockerdReport, ProcessRef, RootReport
 from gpud.core.sample import (
@@ -29,7 +30,7 @@ failures = st.builds(Failure, st.sampled_from(Reason), texts, st.none() | texts,
 devices = st.builds(
     Device, st.integers(0, 9), texts, texts, texts, texts, st.just(1), st.just(1), st.just(1)
 )
-buckets = st.lists(figures, max_size=5).map(stats.bucketed).filter(lambda b: b.total < 1e300)
+buckets = st.lists(figures, max_size=5).map(summary.bucketed).filter(lambda b: b.total < 1e300)
 QUANTILES = ("minimum", "p10", "median", "p90", "p99", "maximum")
 
 
@@ -128,16 +129,6 @@ def test_a_root_report_arrives_as_it_was_sent() -> None:
         document(duration_s=float("inf")),
         document().replace(b"1.0", b"1e999"),
         document(conditions={"a": {"b": 1}}),
-        document(samples=[SAMPLE, SAMPLE]),
-        document(samples=[{**SAMPLE, "n": 2**63}]),
-        document(samples=[{**SAMPLE, "n": 0}]),
-        document(samples=[{**SAMPLE, "median": -1.0}]),
-        document(samples=[{**SAMPLE, "median": 2.0}]),
-        document(samples=[{**SAMPLE, "null_median": -1.0}]),
-        document(gpu_seconds=-0.5),
-        document(vram_peak_bytes=2**60),
-        document(samples=[{**SAMPLE, "buckets": {"counts": [1, 2], "total": 1.0}}]),
-        document(failure={"reason": "hung", "detail": "x"}),
         b'{"x":' + b"[" * 100_000,
     ],
     ids=[
@@ -153,16 +144,6 @@ def test_a_root_report_arrives_as_it_was_sent() -> None:
         "infinity",
         "an overflowing number",
         "a nested condition",
-        "a mode twice",
-        "a count too large to store",
-        "a count of none",
-        "less than nothing",
-        "quantiles out of order",
-        "a null call that gives time back",
-        "a run that gives GPU time back",
-        "more memory than there can be",
-        "buckets of another layout",
-        "figures beside a failure",
         "nested without end",
     ],
 )
@@ -183,26 +164,3 @@ def test_no_bytes_end_in_anything_but_a_document_or_a_refusal(text: bytes) -> No
         wire.decode(text, RunReport)
     with pytest.raises(WireError):
         wire.decode(text, RootReport)
-
-
-@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"probes": [{}], "refused": {}}', b"\xff"])
-def test_what_is_not_a_list_of_probes_is_refused(text: bytes) -> None:
-    with pytest.raises(WireError):
-        wire.decode_specs(text)
-
-
-def test_a_list_of_probes_carries_the_refused_modules_with_reasons() -> None:
-    spec = {
-        "name": "triad",
-        "backend": "cuda",
-        "pace": "large",
-        "unit": "bytes_per_second",
-        "modes": ["triad"],
-        "budget_s": 5.0,
-        "summary": "s",
-    }
-    specs, refused = wire.decode_specs(
-        json.dumps({"probes": [spec], "refused": {"bad": "no SPEC"}}).encode()
-    )
-    assert (specs[0].name, specs[0].modes) == ("triad", ("triad",))
-    assert refused == {"bad": "no SPEC"}

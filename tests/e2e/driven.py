@@ -158,7 +158,7 @@ class Machine:
 
     def lose_nvml(self) -> None:
         """Take NVML away for good: it dies, and does not come up again."""
-        self.gpud.rewrite("nvml", "fail nvmlInitWithFlags 999\nfail nvmlInit_v2 999\n")
+        self.gpud.rewrite("nvml", "fail nvmlInitWithFlags 999\n")
         self.gpud.kill_nvml_helper()
 
     def runs(self) -> list[dict[str, Any]]:

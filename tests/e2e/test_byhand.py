@@ -27,8 +27,9 @@ from gpud.agent.history.store import Store
 from gpud.agent.measure import launch
 from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.session import Session
+from gpud.child import summary
 from gpud.child.probes import cpu_matmul
-from gpud.core import advice, stats
+from gpud.core import advice
 from gpud.core.advice import Situation
 from gpud.core.requests import ProbeRequest, RanLine, WaitLine
 from gpud.core.sample import Backend, RunReport, Unit
@@ -188,7 +189,7 @@ def test_one_gpu_of_two_is_measured_by_its_uuid_and_the_cpu_anyway(gpud: Program
 def test_a_figure_is_held_against_the_kept_history(gpud: Program) -> None:
     gpud_state = gpud.home / "var/lib/gpud"
     gpud_state.mkdir(parents=True)
-    sample = stats.summarised([4e10], mode="matmul", unit=Unit.FLOPS_PER_SECOND)
+    sample = summary.summarised([4e10], mode="matmul", unit=Unit.FLOPS_PER_SECOND)
     version: dict[str, Condition] = {"probe_version": cpu_matmul.SPEC.version}
     report = RunReport("cpu_matmul", Backend.CPU, None, (sample,), conditions=version)
     store = Store(gpud_state)

@@ -99,7 +99,7 @@ def _library(
     if hidden:
         # An exact name beats the wildcard, so the rest keeps the visibility its source gives it.
         names = "".join(f"{name}; " for name in hidden)
-        version_script = _kept(f"{{ global: *; local: {names}}};\n".encode(), ".map")
+        version_script = _cached(f"{{ global: *; local: {names}}};\n".encode(), ".map")
         options.append(f"-Wl,--version-script={version_script}")
     library = _place(_compiled(soname, sources, C, tuple(options)), directory / soname)
     rewrite_script(library, script)
@@ -130,7 +130,7 @@ def _compiled(
     return target
 
 
-def _kept(content: bytes, suffix: str) -> Path:
+def _cached(content: bytes, suffix: str) -> Path:
     """Keep a small generated input in the cache, named after its content."""
     target = _cache() / f"{hashlib.sha256(content).hexdigest()[:32]}{suffix}"
     if not target.exists():

@@ -17,11 +17,11 @@ def open_cuda(tmp_path: Path) -> Iterator[Callable[..., Cuda]]:
     """
     opened: list[Cuda] = []
 
-    def open_one(script: str = "") -> Cuda:
+    def open_library(script: str = "") -> Cuda:
         cuda = Cuda(build_libcuda(tmp_path / str(len(opened)), script))
         opened.append(cuda)
         return cuda.setup()
 
-    yield open_one
+    yield open_library
     for cuda in opened:
         cuda.close()

@@ -129,7 +129,6 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream)
     REQUIRE(clock_of(stream), INVALID_HANDLE);
     const struct nodes *nodes = exec->nodes;
     int64_t takes = graph_duration(nodes->count);
-    ledger_launch();
     for (size_t i = 0; i < nodes->count; i++) {
         CUresult code = submit(stream, &nodes->operations[i], start + takes);
         REQUIRE(!code, code);

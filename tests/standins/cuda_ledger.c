@@ -1,7 +1,6 @@
 /* What a process used of each GPU, as one JSON line a context: `ledger PATH` in the script.
  *
- * A line is written when the primary context is released, or when the library is unloaded with the
- * context still there. One that is killed writes none.
+ * A line is written when the primary context is released.
  */
 #include "libcuda.h"
 
@@ -13,7 +12,6 @@
 
 static struct usage {
     double gpu_ns, longest_kernel_ns;
-    long kernels, launches, contexts;
     uint64_t vram_peak, pinned, pinned_peak;
 } used[MAX_DEVICES];
 
@@ -26,21 +24,10 @@ void ledger_open(const char *path)
         script_die("ledger: cannot open '%s': %s", path, strerror(errno));
 }
 
-void ledger_context(int device)
-{
-    used[device].contexts++;
-}
-
-void ledger_launch(void)
-{
-    used[current_index()].launches++;
-}
-
 void ledger_work(double cost_ns, bool is_kernel)
 {
     struct usage *usage = &used[current_index()];
     usage->gpu_ns += cost_ns;
-    usage->kernels += is_kernel;
     if (is_kernel && cost_ns > usage->longest_kernel_ns)
         usage->longest_kernel_ns = cost_ns;
 }
@@ -66,22 +53,13 @@ void ledger_close(int device)
     char line[512];
     int length = snprintf(
         line, sizeof line,
-        "{\"gpu\": %d, \"gpu_seconds\": %.9f, \"longest_kernel_s\": %.9f, \"kernels\": %ld, "
-        "\"launches\": %ld, \"vram_peak_bytes\": %llu, \"pinned_peak_bytes\": %llu, "
-        "\"vram_left_bytes\": %llu, \"pinned_left_bytes\": %llu, \"contexts\": %ld}\n",
-        device, usage->gpu_ns / 1e9, usage->longest_kernel_ns / 1e9, usage->kernels,
-        usage->launches, (unsigned long long)usage->vram_peak,
-        (unsigned long long)usage->pinned_peak,
-        (unsigned long long)settings.device[device].allocated,
-        (unsigned long long)usage->pinned, usage->contexts);
+        "{\"gpu\": %d, \"gpu_seconds\": %.9f, \"longest_kernel_s\": %.9f, "
+        "\"vram_peak_bytes\": %llu, \"pinned_peak_bytes\": %llu, "
+        "\"vram_left_bytes\": %llu, \"pinned_left_bytes\": %llu}\n",
+        device, usage->gpu_ns / 1e9, usage->longest_kernel_ns / 1e9,
+        (unsigned long long)usage->vram_peak, (unsigned long long)usage->pinned_peak,
+        (unsigned long long)settings.device[device].allocated, (unsigned long long)usage->pinned);
     if (descriptor >= 0 && write(descriptor, line, length) != length)
         script_die("ledger: %s", strerror(errno));
-    *usage = (struct usage){.contexts = usage->contexts, .pinned = usage->pinned};
-}
-
-__attribute__((destructor)) static void ledger_end(void)
-{
-    for (int device = 0; device < MAX_DEVICES && !is_forked(); device++)
-        if (settings.device[device].context)
-            ledger_close(device);
+    *usage = (struct usage){.pinned = usage->pinned};
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { JIT_WALL_TIME = 2, JIT_INFO_BUFFER, JIT_INFO_SIZE, JIT_ERROR_BUFFER, JIT_ERROR_SIZE };
+enum { JIT_ERROR_BUFFER = 5, JIT_ERROR_SIZE };
 
 /* The value slot of one JIT option, else NULL. */
 static void **option(unsigned count, const int *options, void **values, int wanted)
@@ -38,11 +38,6 @@ EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned
     int64_t start = now_ns();
     CUresult code = ptx_check(image, current(), message, sizeof message);
     spin(start, settings.module_load_ns);
-    void **wall = option(count, options, values, JIT_WALL_TIME);
-    if (wall)
-        memcpy(wall, &(float){(float)settings.module_load_ns / 1e6f}, sizeof(float));
-    jit_log(option(count, options, values, JIT_INFO_BUFFER),
-            option(count, options, values, JIT_INFO_SIZE), "");
     jit_log(option(count, options, values, JIT_ERROR_BUFFER),
             option(count, options, values, JIT_ERROR_SIZE), message);
     REQUIRE(!code, code);

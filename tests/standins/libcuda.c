@@ -50,11 +50,6 @@ static void after_fork(void)
     forked = true;
 }
 
-bool is_forked(void)
-{
-    return forked;
-}
-
 EXPORT CUresult cuInit(unsigned flags)
 {
     ENTER(ALWAYS);
@@ -175,20 +170,6 @@ EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     return SUCCESS;
 }
 
-/* Bytes a block may ask for. Source: CUDA programming guide, "Technical Specifications per Compute
- * Capability". */
-static int shared_memory(const struct device *device)
-{
-    static const struct { int capability, kib; } known[] = {
-        {121, 99}, {120, 99}, {110, 227}, {103, 227}, {100, 227}, {90, 227}, {89, 99}, {88, 99},
-        {87, 163}, {86, 99},  {80, 163},  {75, 64},   {72, 96},   {70, 96},  {0, 48},
-    };
-    size_t i = 0;
-    while (known[i].capability > 10 * device->cc_major + device->cc_minor)
-        i++;
-    return known[i].kib * 1024;
-}
-
 enum { MPS_ENABLED = 133 }; /* in cuda.h from CUDA 12.3 on */
 
 EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice index)
@@ -197,34 +178,11 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice index)
     REQUIRE(value, INVALID_VALUE);
     DEVICE(index);
     const struct device *device = &settings.device[index];
-    unsigned domain = 0, bus = 0, slot = 0;
-    sscanf(device->pci_bus_id, "%x:%x:%x", &domain, &bus, &slot);
     const struct { int attribute, value; } known[] = {
-        {1, 1024},                      /* MAX_THREADS_PER_BLOCK */
-        {8, 49152},                     /* MAX_SHARED_MEMORY_PER_BLOCK */
-        {10, 32},                       /* WARP_SIZE */
-        {13, 2475000},                  /* CLOCK_RATE */
-        {16, device->sm_count},         /* MULTIPROCESSOR_COUNT */
-        {17, 1},                        /* KERNEL_EXEC_TIMEOUT: Windows' watchdog applies */
-        {18, 0},                        /* INTEGRATED */
-        {19, 1},                        /* CAN_MAP_HOST_MEMORY */
-        {20, 0},                        /* COMPUTE_MODE */
-        {31, 1},                        /* CONCURRENT_KERNELS */
-        {32, 0},                        /* ECC_ENABLED */
-        {33, (int)bus},                 /* PCI_BUS_ID */
-        {34, (int)slot},                /* PCI_DEVICE_ID */
-        {35, 0},                        /* TCC_DRIVER */
-        {36, 10501000},                 /* MEMORY_CLOCK_RATE */
-        {37, 192},                      /* GLOBAL_MEMORY_BUS_WIDTH */
-        {38, device->l2_bytes},         /* L2_CACHE_SIZE */
-        {39, 1536},                     /* MAX_THREADS_PER_MULTIPROCESSOR */
-        {40, 1},                        /* ASYNC_ENGINE_COUNT */
-        {41, 1},                        /* UNIFIED_ADDRESSING */
-        {50, (int)domain},              /* PCI_DOMAIN_ID */
-        {75, device->cc_major},         /* COMPUTE_CAPABILITY_MAJOR */
-        {76, device->cc_minor},         /* COMPUTE_CAPABILITY_MINOR */
-        {83, 1},                        /* MANAGED_MEMORY */
-        {97, shared_memory(device)},    /* MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
+        {16, device->sm_count}, /* MULTIPROCESSOR_COUNT */
+        {38, device->l2_bytes}, /* L2_CACHE_SIZE */
+        {75, device->cc_major}, /* COMPUTE_CAPABILITY_MAJOR */
+        {76, device->cc_minor}, /* COMPUTE_CAPABILITY_MINOR */
         {MPS_ENABLED, device->mps},
     };
     REQUIRE(attribute != MPS_ENABLED || settings.driver_version >= 12030, INVALID_VALUE);
@@ -256,7 +214,6 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice index)
     struct device *device = &settings.device[index];
     if (!device->context_users++) {
         device->context = UINT64_C(9) << 44 | ++context_serial;
-        ledger_context(index);
         spin(now_ns(), settings.context_ns);
     }
     *context = (CUcontext)(uintptr_t)device->context;

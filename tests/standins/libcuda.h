@@ -173,9 +173,6 @@ CUresult enter(struct script_call *call, const char *function, enum level level)
     if (!(condition))                                                                             \
     return code
 
-/* A process that was forked after cuInit has no driver, and nothing to account for. */
-bool is_forked(void);
-
 /* cuda_settings.c, cuda_devices.c: one line of the script; false where the field is unknown. */
 bool rates_line(const char *key, const char *field, const char *value, struct rates *rates);
 bool device_line(const char *key, const char *field, struct device *device, char *value);
@@ -224,8 +221,6 @@ void noise_open(int64_t seed, double sigma, const char *path);
 
 /* cuda_ledger.c: what the current context, or the one of `device`, has used. */
 void ledger_open(const char *path);
-void ledger_context(int device);
-void ledger_launch(void);
 void ledger_work(double cost_ns, bool is_kernel);
 void ledger_memory(void);
 void ledger_pinned(int device, int64_t change);

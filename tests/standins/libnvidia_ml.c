@@ -67,29 +67,12 @@ nvmlReturn_t give_number(const struct device *device, enum field field, unsigned
 
 /* The library and the system */
 
-static nvmlReturn_t initialize(void)
-{
-    users++;
-    return SUCCESS;
-}
-
-EXPORT nvmlReturn_t nvmlInit(void)
-{
-    ENTER_WITH(script_enter(&call, __func__));
-    return initialize();
-}
-
-EXPORT nvmlReturn_t nvmlInit_v2(void)
-{
-    ENTER_WITH(script_enter(&call, __func__));
-    return initialize();
-}
-
 EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned flags)
 {
     ENTER_WITH(script_enter(&call, __func__));
     REQUIRE(flags <= 3, INVALID_ARGUMENT);
-    return initialize();
+    users++;
+    return SUCCESS;
 }
 
 EXPORT nvmlReturn_t nvmlShutdown(void)

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,12 @@ from tests.standins.build import build_submit_loop, build_virtual_clock
 COMPILED = "0 20"
 """Virtual nanoseconds of a call and of a reading of the clock, in C; see ``virtual_clock.c``."""
 
-MATMULS = {  # the edge of a tile, and the block that computes it
-    "gpud_matmul": (64, (16, 16)),
-    "gpud_matmul_16": (16, (16, 16)),
-    "gpud_matmul_tensor": (128, (256, 1)),
-}
-NAMES = ("gpud_empty", "gpud_triad", "gpud_nbody", *MATMULS)
+NAMES = (
+    "gpud_empty",
+    "gpud_triad",
+    "gpud_nbody",
+    *(f"gpud_matmul{kind}" for kind in ("", "_16", "_tensor")),
+)
 PTX = ".version 6.0\n.target sm_50\n.address_size 64\n" + "".join(
     f".visible .entry {name}()\n{{ ret; }}\n" for name in NAMES
 )
@@ -92,15 +91,6 @@ class Cuda:
         launch = self.lib.cuLaunchKernel
         return int(launch(self.functions[name], *shape, self.stream, pointers, None))
 
-    def nbody(self, n: int, positions: ctypes.c_uint64, out: ctypes.c_uint64) -> None:
-        params = (positions, out, ctypes.c_uint(n), ctypes.c_float(0.01))
-        assert self.launch("gpud_nbody", (n // 256, 1), (256, 1), *params) == 0
-
-    def matmul(self, n: int, *matrices: ctypes.c_uint64, name: str = "gpud_matmul") -> None:
-        tile, block = MATMULS[name]
-        tiles = (n // tile, n // tile)
-        assert self.launch(name, tiles, block, *matrices, ctypes.c_uint(n)) == 0
-
     def triad(self, n4: int, *arrays: ctypes.c_uint64) -> None:
         params = (*arrays, ctypes.c_float(3.0), ctypes.c_uint(n4))
         assert self.launch("gpud_triad", (2, 1), (256, 1), *params) == 0
@@ -115,14 +105,6 @@ class Cuda:
         self.call("cuEventCreate", ctypes.byref(event), 0)
         self.call("cuEventRecord", event, stream)
         return event
-
-    def elapsed_ms(self, work: Callable[[], object], stream: object = None) -> float:
-        start = self.event(stream or self.stream)
-        work()
-        end = self.event(stream or self.stream)
-        elapsed = ctypes.c_float()
-        self.call("cuEventElapsedTime", ctypes.byref(elapsed), start, end)
-        return elapsed.value
 
 
 def virtual_time(folder: Path, clock: str) -> dict[str, str]:

@@ -1,43 +1,17 @@
-"""The stand-in libcuda.so.1 gives true results, exact clocks and the driver's own refusals."""
+"""The stand-in libcuda.so.1 gives true results and the driver's own refusals."""
 
 import ctypes
+import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.standins.build import build_libcuda
-from tests.standins.loaded import Array, Cuda, run
+from tests.standins.loaded import Cuda, run
 
 Open = Callable[..., Cuda]
-
-
-def bodies(n: int, seed: int = 1) -> Array:
-    return np.random.default_rng(seed).random((n, 4), dtype=np.float32)
-
-
-def reference_accelerations(positions: Array, chosen: slice) -> Any:
-    """The same sum as the kernel, in numpy doubles: float64[bodies, 3]."""
-    all_bodies = positions.astype(np.float64)
-    softening = float(np.float32(0.01))
-    delta = all_bodies[None, :, :3] - all_bodies[chosen, None, :3]
-    factor = all_bodies[:, 3] / ((delta**2).sum(axis=2) + softening) ** 1.5
-    return (delta * factor[:, :, None]).sum(axis=1)
-
-
-def test_a_few_bodies_of_a_large_system_are_read_without_computing_the_rest(
-    open_cuda: Open,
-) -> None:
-    n = 1 << 17  # all of it would be 1.7e10 interactions: minutes
-    cuda, positions = open_cuda(), bodies(1 << 17)
-    device, out = cuda.put(positions), cuda.alloc(positions.nbytes)
-    for _ in range(5):
-        cuda.nbody(n, device, out)
-    results = cuda.get(out.value + 16 * 70_000, 4 * 8).reshape(8, 4)
-    expected = reference_accelerations(positions, slice(70_000, 70_008))
-    np.testing.assert_allclose(results[:, :3], expected, 1e-5)
 
 
 def test_a_result_is_that_of_the_inputs_at_launch_even_if_they_change_or_go(
@@ -63,41 +37,6 @@ def test_a_kernel_may_read_what_another_one_wrote_and_write_over_its_input(
     cuda.triad(8, x, x, y)  # the first half of x = 17 + 3 * 56
     np.testing.assert_array_equal(cuda.get(y.value, 64), np.full(64, 56))
     np.testing.assert_array_equal(cuda.get(x.value, 64), [185] * 32 + [17] * 32)
-
-
-def test_the_virtual_clock_follows_work_and_rates_exactly(open_cuda: Open) -> None:
-    cuda = open_cuda(
-        "flops_per_second 2e12\nbytes_per_second 1e11\nkernel_ns 2500\n"
-        "tensor_flops_per_second 8e13\n"
-        "h2d_bytes_per_second 1e10\nd2h_bytes_per_second 2e10\n"
-    )
-    size = 1 << 20
-    a, b, c = (cuda.alloc(size) for _ in range(3))
-    host = ctypes.create_string_buffer(size)
-    copy = (ctypes.c_size_t(size), cuda.stream)
-    timed = {
-        "empty": lambda: cuda.launch("gpud_empty", (1, 1), (1, 1)),
-        "nbody": lambda: cuda.nbody(1024, a, b),
-        "matmul": lambda: cuda.matmul(256, a, b, c),
-        "matmul_16": lambda: cuda.matmul(256, a, b, c, name="gpud_matmul_16"),
-        "tensor": lambda: cuda.matmul(256, a, b, c, name="gpud_matmul_tensor"),
-        "triad": lambda: cuda.triad(size // 16, a, b, c),
-        "h2d": lambda: cuda.call("cuMemcpyHtoDAsync_v2", a, host, *copy),
-        "d2h": lambda: cuda.call("cuMemcpyDtoHAsync_v2", host, a, *copy),
-    }
-    assert {name: cuda.elapsed_ms(work) for name, work in timed.items()} == pytest.approx(
-        {
-            "empty": 0.0025,
-            "nbody": 20 * 1024**2 / 2e9,
-            "matmul": 2 * 256**3 / 2e9,
-            "matmul_16": 2 * 256**3 / 2e9,
-            "tensor": 2 * 256**3 / 8e10,
-            "triad": 3 * size / 1e8,
-            "h2d": size / 1e7,
-            "d2h": size / 2e7,
-        },
-        rel=1e-6,
-    )
 
 
 def test_calls_in_the_wrong_order_are_refused(tmp_path: Path) -> None:
@@ -160,3 +99,30 @@ def test_a_launch_shape_that_would_give_wrong_results_is_refused(open_cuda: Open
     assert cuda.launch("gpud_matmul", (1, 1), (8, 8), *matrices, ctypes.c_uint(64)) == 1
     assert cuda.launch("gpud_matmul_16", (1, 1), (16, 16), *matrices, ctypes.c_uint(64)) == 1
     assert cuda.launch("gpud_matmul_tensor", (1, 1), (16, 16), *matrices, ctypes.c_uint(128)) == 1
+
+
+def test_a_context_accounts_for_all_it_used(open_cuda: Open, tmp_path: Path) -> None:
+    size, ledger = 1 << 20, tmp_path / "ledger"
+    cuda = open_cuda(
+        f"ledger {ledger}\nkernel_ns 1000\nbytes_per_second 1e9\nd2h_bytes_per_second 2e9\n"
+    )
+    big, small = cuda.alloc(size), cuda.alloc(size // 2)
+    cuda.call("cuMemFree_v2", small)
+    cuda.call("cuMemFreeHost", cuda.pinned(8192))
+    cuda.pinned(4096)
+    cuda.triad(size // 16, big, big, big)  # 3 size
+    cuda.get(big.value, size // 4)
+    for _ in range(5):
+        assert cuda.launch("gpud_empty", (1, 1), (1, 1)) == 0
+    cuda.call("cuDevicePrimaryCtxRelease_v2", 0)
+    line = json.loads(ledger.read_text())
+    triad_s = 3 * size / 1e9
+    assert line == {
+        "gpu": 0,
+        "gpu_seconds": pytest.approx(triad_s + size / 2e9 + 5e-6, rel=1e-6),
+        "longest_kernel_s": pytest.approx(triad_s, rel=1e-6),
+        "vram_peak_bytes": size + size // 2,
+        "pinned_peak_bytes": 8192,
+        "vram_left_bytes": size,
+        "pinned_left_bytes": 4096,
+    }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent.measure.session import chosen
-from gpud.core import stats
+from gpud.child import summary
 from gpud.core.errors import ConfigError
 from gpud.core.requests import NotRunLine, RanLine, Usual
 from gpud.core.sample import (
@@ -41,7 +41,7 @@ def sample(middle: float, *, around: float = 0.1, mode: str = "submit", n: int =
     values = (
         [middle * (1 + around * (2 * i / (n - 1) - 1)) for i in range(n)] if n > 1 else [middle]
     )
-    return stats.summarised(values, mode=mode, unit=Unit.SECONDS, with_buckets=True)
+    return summary.summarised(values, mode=mode, unit=Unit.SECONDS, with_buckets=True)
 
 
 def launched(

@@ -14,9 +14,9 @@ import msgspec
 
 from gpud.agent.measure.breaker import State
 from gpud.agent.regression import changes
+from gpud.agent.state import containers
 from gpud.agent.state.changes import run_conditions
 from gpud.agent.state.health import SEVERITY, FailureSeverity
-from gpud.core import containers
 from gpud.core.health import Level
 from gpud.core.sample import Reason
 

@@ -26,7 +26,7 @@ from gpud.agent.history.records import SavedState, encoded
 from gpud.agent.regression.causes import DXG
 from gpud.agent.regression.detector import ChangeKind
 from gpud.agent.state.status import alert_report
-from gpud.core import advice, dxg
+from gpud.core import advice, report
 from gpud.core.alerts import DRIVER_REGRESSION, FUNCTION_LOST, SLOWDOWN, UNWELL, Alert, Cause
 from gpud.core.errors import StoreError
 from gpud.show.document import AlertReport
@@ -420,5 +420,5 @@ def _messages(decided: StreamAlarm, snapshot: Snapshot) -> Iterator[Cause]:
     message = None if root is None or root.kernel_log is None else root.kernel_log.last
     if decided.key.gpu is None or message is None:
         return
-    if alarm.since_s - dxg.RECENT_S <= message.at_s <= alarm.at_s:
+    if alarm.since_s - report.RECENT_S <= message.at_s <= alarm.at_s:
         yield Cause(DXG, detail=f"the channel to Windows: {message.words}")

@@ -211,7 +211,7 @@ class Launcher:
             raise WireError(f"cannot start {self._command[0]}: {error.strerror}") from error
         if ended.code != 0:
             raise WireError(outcome.silence(ended))
-        return wire.decode_specs(ended.stdout)
+        return outcome.decode_specs(ended.stdout)
 
     async def inventory(self, job: Job, *, person: bool = False) -> Inventory:
         """Ask CUDA which GPUs there are. ``Errors: Refused``; all else is in the inventory."""

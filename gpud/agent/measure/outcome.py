@@ -11,19 +11,36 @@ import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gpud.agent import children
-from gpud.core import advice, wire
+from gpud.core import wire
 from gpud.core.advice import Situation
 from gpud.core.errors import WireError
-from gpud.core.sample import Failure, Reason, RunReport
+from gpud.core.sample import Failure, ProbeSpec, Reason, RunReport
+from gpud.core.stats import LATENCY_BOUNDS_S
 
 if TYPE_CHECKING:
     from gpud.agent.children import Ended
     from gpud.core.progress import Note
-    from gpud.core.sample import Job, ProbeSpec
+    from gpud.core.sample import Buckets, Job, Sample
 
+LARGEST_SIZE = 2**53
+LARGEST_COUNT = 2**31
+"""More than any run can hold; SQLite has no integer beyond 2**63 - 1."""
 HANGS = frozenset({Reason.HUNG, Reason.SLOW_START})
+_IN_CALL = {
+    "cuModuleLoadDataEx": Situation.SLOW_LOAD,
+    "cuStreamSynchronize": Situation.HUNG_WAIT,
+    "cuEventSynchronize": Situation.HUNG_WAIT,
+    "cuCtxSynchronize": Situation.HUNG_WAIT,
+}
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
+
+
+class _Listing(msgspec.Struct, frozen=True):
+    probes: tuple[ProbeSpec, ...]
+    refused: dict[str, str]
 
 
 def document(
@@ -33,7 +50,7 @@ def document(
     if ended.killed:
         stays = "" if ended.code is not None else f"; {_staying(ended.pid)}"
         detail = f"no answer within {deadline_s:g} s{_inside(note)}, killed once{stays}"
-        fix = advice.of_hang(note.call, start_up=False)
+        fix = _of_hang(note.call, start_up=False)
         return Failure(Reason.HUNG, detail, function=note.call, advice=fix)
     if ended.code is not None and ended.code < 0:
         return _signalled(-ended.code, ended, job, note)
@@ -42,9 +59,26 @@ def document(
     if not ended.stdout.strip():
         return Failure(Reason.CRASHED if ended.code else Reason.BAD_OUTPUT, silence(ended))
     try:
-        return wire.decode(ended.stdout, kind)
+        return decode(ended.stdout, kind)
     except WireError as error:
         return Failure(Reason.BAD_OUTPUT, str(error))
+
+
+def decode(text: bytes, kind: type[wire.Document]) -> wire.Document:
+    """Read the document of a child. ``Errors: WireError``, also where it contradicts itself."""
+    document = wire.decode(text, kind)
+    if isinstance(document, RunReport):
+        _refuse_contradictions(document)
+    return document
+
+
+def decode_specs(text: bytes) -> tuple[tuple[ProbeSpec, ...], dict[str, str]]:
+    """Read what ``gpud.child --list`` prints: the specs, and the refused modules with reasons."""
+    try:
+        listing = msgspec.json.decode(text, type=_Listing)
+    except wire.UNREADABLE as error:
+        raise WireError(f"not a list of probes: {error}") from error
+    return listing.probes, listing.refused
 
 
 def silence(ended: Ended) -> str:
@@ -63,7 +97,7 @@ def report(
             return result
         return replace(nothing, failure=Failure(Reason.BAD_OUTPUT, fault))
     try:
-        draft = wire.decode(note.draft, RunReport)
+        draft = decode(note.draft, RunReport)
     except WireError:
         draft = nothing
     if _foreign(draft, spec, job) is not None:
@@ -73,6 +107,46 @@ def report(
     # It was whole, and only giving the GPU back went wrong after it.
     words = f"{note.call}: {result.detail}" if note.call else result.detail
     return replace(draft, conditions={**draft.conditions, "release_errors": words})
+
+
+def _refuse_contradictions(report: RunReport) -> None:
+    """Refuse what has the right types and still cannot be true: it would spoil the history."""
+    modes = [sample.mode for sample in report.samples]
+    if report.failure is not None and modes:
+        raise WireError(f"a failed {report.probe!r:.60} with figures")
+    if len(set(modes)) != len(modes):
+        raise WireError(f"a {report.probe!r:.60} with one mode twice")
+    costs = (report.duration_s, report.gpu_seconds or 0.0)
+    taken = (report.vram_peak_bytes or 0, report.pinned_peak_bytes or 0)
+    if min(*costs, *taken) < 0 or max(taken) > LARGEST_SIZE:
+        raise WireError(f"a {report.probe!r:.60} that cost less than nothing, or too much")
+    if any(min(point.n, point.cpu_s, point.gpu_s) <= 0 for point in report.curve):
+        raise WireError(f"a {report.probe!r:.60} with a point that took no time")
+    for sample in report.samples:
+        if trouble := _trouble(sample):
+            raise WireError(f"a {report.probe!r:.60} whose {sample.mode!r:.60} {trouble}")
+
+
+def _trouble(sample: Sample) -> str | None:
+    if not 1 <= sample.n <= LARGEST_COUNT:
+        return f"counts {sample.n} values"
+    figures = (sample.median, sample.p10, sample.p90, sample.p99, sample.minimum, sample.maximum)
+    if min(*figures, sample.null_median or 0, sample.null_p99 or 0, sample.p99_net or 0) < 0:
+        return "is less than nothing"
+    ordered = (sample.minimum, sample.p10, sample.median, sample.p90, sample.p99, sample.maximum)
+    if list(ordered) != sorted(ordered):
+        return "has quantiles out of order"
+    if any(peak.value < 0 or not 0 < peak.share <= 1 for peak in sample.peaks):
+        return "has a peak that cannot be one"
+    return None if sample.buckets is None else _buckets_trouble(sample.buckets)
+
+
+def _buckets_trouble(buckets: Buckets) -> str | None:
+    if len(buckets.counts) != len(LATENCY_BOUNDS_S) + 1:
+        return f"has {len(buckets.counts)} buckets"
+    if buckets.total < 0 or not all(0 <= count <= LARGEST_COUNT for count in buckets.counts):
+        return "has a bucket that cannot be counted"
+    return None
 
 
 def _foreign(report: RunReport, spec: ProbeSpec, job: Job) -> str | None:
@@ -97,7 +171,7 @@ def _foreign(report: RunReport, spec: ProbeSpec, job: Job) -> str | None:
 def _signalled(number: int, ended: Ended, job: Job, note: Note) -> Failure:
     call, words = note.call, _last_line(ended)
     if number == signal.SIGALRM:
-        fix = advice.of_hang(call, start_up=note.start_up)
+        fix = _of_hang(call, start_up=note.start_up)
         if note.start_up:
             detail = f"not started within {job.start_limit_s:g} s{_inside(note)}{words}"
             return Failure(Reason.SLOW_START, detail, function=call, advice=fix)
@@ -112,6 +186,11 @@ def _signalled(number: int, ended: Ended, job: Job, note: Note) -> Failure:
     return Failure(
         Reason.CRASHED, detail, function=call, advice=None if call is None else Situation.AGAIN
     )
+
+
+def _of_hang(call: str | None, *, start_up: bool) -> Situation:
+    """Name the situation of a process that a call of the driver did not return to."""
+    return _IN_CALL.get(call or "", Situation.SLOW_START if start_up else Situation.HUNG)
 
 
 def _staying(pid: int) -> str:

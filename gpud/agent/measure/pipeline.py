@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from gpud.agent.history.records import Run
 from gpud.agent.measure.gate import Due, Wait
 from gpud.agent.measure.launch import Launcher, LaunchRefused
+from gpud.agent.state import containers
 from gpud.agent.state.changes import run_conditions
 from gpud.agent.state.gpus import with_devices
 from gpud.agent.state.presence import misses_a_gpu
 from gpud.agent.state.runs import container_key, with_inventory, with_run, with_skip, with_specs
 from gpud.agent.state.snapshot import probe_key
-from gpud.core import clock, containers
+from gpud.core import clock
 from gpud.core.errors import StoreError, WireError
 from gpud.core.health import Health, Level
 from gpud.core.sample import Backend, Device, Inventory, Job, Pace, ProbeSpec, Reason, Skip

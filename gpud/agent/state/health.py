@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from gpud.agent.measure.breaker import State
-from gpud.agent.state import presence
+from gpud.agent.state import containers, presence
 from gpud.agent.state.telemetry import nvml
-from gpud.core import advice, containers
+from gpud.core import advice
 from gpud.core.advice import Situation
-from gpud.core.dxg import RECENT_S, DxgKind
 from gpud.core.health import Health, Level
-from gpud.core.report import Owner
+from gpud.core.report import RECENT_S, DxgKind, Owner
 from gpud.core.sample import Reason
 
 if TYPE_CHECKING:
@@ -173,7 +172,7 @@ def _containers(snapshot: Snapshot) -> Health | None:
         return None
     inventory = snapshot.measure.inventory
     has_gpu = inventory is not None and bool(inventory.devices)
-    judged = containers.judgement(report, snapshot.root.comparison, has_gpu=has_gpu)
+    judged = containers.health(report, snapshot.root.comparison, has_gpu=has_gpu)
     return judged and Health(judged.level, judged.reason, judged.detail, judged.fix)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gpud.agent.state import recent
+from gpud.agent.state import containers, recent
 from gpud.agent.state.snapshot import (
     MeasureState,
     ProbeKey,
@@ -15,7 +15,7 @@ from gpud.agent.state.snapshot import (
     number,
     probe_key,
 )
-from gpud.core import containers, stats
+from gpud.core import stats
 from gpud.core.sample import Backend
 from gpud.show.document import PutOff
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpud.show.document import ListedGpu
 
     K = TypeVar("K", bound=Hashable)
-    from gpud.core.containers import Comparison
+    from gpud.agent.state.containers import Comparison
     from gpud.core.report import ContainersReport, RootReport
     from gpud.core.sample import Device
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from gpud.agent.measure.breaker import Standing
     from gpud.agent.regression.changes import MachineChange
     from gpud.agent.regression.detector import StreamStanding
+    from gpud.agent.state.containers import Comparison
     from gpud.core.alerts import Alert, SinkState
-    from gpud.core.containers import Comparison
     from gpud.core.report import RootReport
     from gpud.core.sample import (
         Backend,

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 SYSTEM: Final = "Windows/System32"
 DEADLINE_S = 10.0
 REGISTRATIONS = ("WSLInterop", "WSLInterop-late")
+DRIVES = frozenset({"9p", "drvfs", "virtiofs"})
+"""The file systems that bring a drive of Windows."""
 _SOCKET = re.compile(r"(\d{1,10})_interop", re.ASCII)
 _VERSION = re.compile(r"(?<![\d.])\d{1,6}(?:\.\d{1,6}){2,3}(?![\d.])", re.ASCII)
 _BRACKETS = re.compile(r"\[([^\[\]]{0,80})\]")
@@ -87,6 +89,20 @@ def _accepts(path: Path) -> bool:
     return True
 
 
+def drives(mounts: str, root: str) -> tuple[str, ...]:
+    """List where drives of Windows are mounted below ``root``, C: first and always.
+
+    Shapes: ``mounts`` is the text of ``/proc/mounts``. Other file systems that happen to lie there
+    are none, and C: may be told in words this does not know.
+    """
+    places = set()
+    for line in mounts.splitlines():
+        _, place, kind, *_ = (*line.split(), "", "", "")
+        if kind in DRIVES and re.fullmatch(re.escape(root) + "/[a-z]", place):
+            places.add(place)
+    return (f"{root}/c", *sorted(places - {f"{root}/c"}))
+
+
 def places(sysroot: str, program: str) -> tuple[str, ...]:
     """Return where ``program``, a path on a drive of Windows, may lie, on C: first.
 
@@ -94,8 +110,8 @@ def places(sysroot: str, program: str) -> tuple[str, ...]:
     """
     root = Path(sysroot)
     mount = wsl.mounts_at(wsl.sections(_text(root / "etc/wsl.conf")))
-    drives = wsl.drives(_text(root / "proc/mounts"), mount)
-    return tuple(f"{root / drive.lstrip('/')}/{program}" for drive in drives)
+    places = drives(_text(root / "proc/mounts"), mount)
+    return tuple(f"{root / place.lstrip('/')}/{program}" for place in places)
 
 
 def text(data: bytes) -> str:

@@ -11,15 +11,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpud.child.device import Buffer, HostBuffer, Outcome, short_of
+from gpud.child.device import Buffer, HostBuffer, Outcome, short_of, wrong
+from gpud.child.summary import summarised
 from gpud.child.throughput import chosen, elapsed, measured
-from gpud.core.errors import ProbeError
-from gpud.core.sample import Backend, Failure, Missing, Pace, ProbeSpec, Reason, Unit
-from gpud.core.stats import summarised
+from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
 
 if TYPE_CHECKING:
-    from gpud.child.budget import Budget
-    from gpud.child.device import Call, Gpu
+    from gpud.child.cuda_gpu import Gpu
+    from gpud.child.device import Call
+    from gpud.child.progress import Budget
     from gpud.child.throughput import Timed, TimedBatches
 
 INWARD, OUTWARD, BOTH = "host_to_device", "device_to_host", "both"
@@ -182,9 +182,7 @@ def _page(place: int, page: bytes) -> bytes:
 def _compare(host: HostBuffer, page: bytes) -> None:
     for place in range(0, len(host.view), PAGE):
         if host.view[place : place + PAGE] != _page(place, page):
-            raise ProbeError(
-                Failure(Reason.VERIFICATION_FAILED, f"bytes near {place} did not come back")
-            )
+            raise wrong(f"bytes near {place} did not come back")
 
 
 def _verify(pair: BufferPair, page: bytes) -> None:

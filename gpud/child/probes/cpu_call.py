@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from gpud.child.device import Outcome
 from gpud.child.libc import LAUNCH_PROTOTYPE, null_call
+from gpud.child.summary import summarised
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
-from gpud.core.stats import summarised
 
 if TYPE_CHECKING:
-    from gpud.child.budget import Budget
-    from gpud.child.device import Gpu
+    from gpud.child.cpu import Cpu
+    from gpud.child.progress import Budget
 
 SPEC = ProbeSpec(
     name="cpu_call",
@@ -28,12 +28,12 @@ CALLS = 1000
 NS = 1e-9
 
 
-def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
+def run(cpu: Cpu, budget: Budget, seed: int) -> Outcome:
     """Time calls of libc's ``abs`` behind the prototype of cuLaunchKernel, less the clock itself.
 
     Shapes: 1,000 calls. Units: seconds per call.
     """
-    del gpu, seed  # nothing is computed, so there is nothing to verify or to vary
+    del cpu, seed  # nothing is computed, so there is nothing to verify or to vary
     call, clock = null_call(LAUNCH_PROTOTYPE, [kind() for kind in LAUNCH_PROTOTYPE]), _clock
     taken, nothing = [], []
     for _ in range(CALLS):

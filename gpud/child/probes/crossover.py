@@ -9,18 +9,19 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from gpud.child.cpu import load_numpy
 from gpud.child.crossover import LADDER, Allowance, crossing
-from gpud.child.device import Buffer, Outcome, short_of
+from gpud.child.device import Buffer, Outcome, short_of, wrong
+from gpud.child.summary import summarised
 from gpud.child.throughput import chosen
 from gpud.child.warmup import warm
-from gpud.core.errors import ProbeError
-from gpud.core.sample import Backend, Failure, Missing, Pace, ProbeSpec, Reason, Unit
-from gpud.core.stats import summarised
+from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
 
 if TYPE_CHECKING:
-    from gpud.child.budget import Budget
     from gpud.child.crossover import Crossing
-    from gpud.child.device import Call, Gpu
+    from gpud.child.cuda_gpu import Gpu
+    from gpud.child.device import Call
+    from gpud.child.progress import Budget
     from gpud.core.sample import Condition
 
 SPEC = ProbeSpec(
@@ -49,7 +50,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     Shapes: float32[n, n], n from 16 to 2048. Units: elements of one matrix; seconds of wall time
     in the curve. Errors: ``ProbeError``; products that differ publish nothing.
     """
-    numpy = _numpy()
+    numpy = load_numpy()
     warmth = warm(gpu, budget, most_gpu_s=WARM_UP_S)
     both = Products(gpu, budget, numpy, seed)
     result = crossing(both.cpu_s, both.gpu_s, both.ladder, ALLOWANCE)
@@ -142,9 +143,7 @@ class Products:
         self._busy_s[n] = sum(gpu.timed(call) for call in calls)
         expected = numpy.matmul(*self._views(n)[:2])
         if not numpy.array_equal(products, expected):
-            raise ProbeError(
-                Failure(Reason.VERIFICATION_FAILED, f"the {n} x {n} products of GPU and CPU differ")
-            )
+            raise wrong(f"the {n} x {n} products of GPU and CPU differ")
         self._calls[n] = calls
         self._budget.check()
 
@@ -164,18 +163,3 @@ def _fitting(free_bytes: int) -> int:
     if not fits:
         raise short_of(free_bytes, "three small matrices")
     return fits[-1]
-
-
-def _numpy() -> Any:  # noqa: ANN401  # the module
-    """Import numpy, which no other CUDA probe needs. ``Errors: ProbeError`` where it is broken."""
-    try:
-        import numpy as np
-    except ImportError as error:  # a distribution's Python replaced under the environment
-        raise ProbeError(
-            Failure(
-                Reason.DEPENDENCY_MISSING,
-                f"numpy does not load: {error}",
-                advice="deploy/run sets the environment up again",
-            )
-        ) from error
-    return np

@@ -5,15 +5,14 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from gpud.child.device import Buffer, Outcome, short_of
+from gpud.child.device import Buffer, Outcome, short_of, wrong
 from gpud.child.throughput import beyond_caches, chosen, elapsed, measured, parts
-from gpud.core.errors import ProbeError
-from gpud.core.sample import Backend, Failure, Pace, ProbeSpec, Reason, Unit
-from gpud.core.stats import summarised
+from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 
 if TYPE_CHECKING:
-    from gpud.child.budget import Budget
-    from gpud.child.device import Call, Gpu
+    from gpud.child.cuda_gpu import Gpu
+    from gpud.child.device import Call
+    from gpud.child.progress import Budget
 
 SPEC = ProbeSpec(
     name="device_copy",
@@ -57,11 +56,8 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     filled = word.to_bytes(4, "little") * (PAGE // 4)
     for place in {*pages, 0, size // 2 // PAGE * PAGE, size - PAGE}:
         if gpu.download(copied, PAGE, place) != pages.get(place, filled):
-            raise ProbeError(
-                Failure(Reason.VERIFICATION_FAILED, f"bytes near {place} were not copied")
-            )
-    sample = summarised(series.rates, mode="device_copy", unit=SPEC.unit)
-    return Outcome((sample,), (), {"buffer_bytes": size, **series.conditions})
+            raise wrong(f"bytes near {place} were not copied")
+    return series.outcome(SPEC, {"buffer_bytes": size})
 
 
 def buffer_bytes(l2_bytes: int, free_bytes: int) -> int:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from gpud.child.device import Outcome
 from gpud.child.latency import BURST, gpu_time, occupying, single_calls, verify_launches
+from gpud.child.summary import summarised
 from gpud.child.warmup import warm
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
-from gpud.core.stats import median, summarised
+from gpud.core.stats import median
 
 if TYPE_CHECKING:
-    from gpud.child.budget import Budget
-    from gpud.child.device import Gpu
+    from gpud.child.cuda_gpu import Gpu
+    from gpud.child.progress import Budget
     from gpud.core.sample import Condition, Sample
 
 SPEC = ProbeSpec(
@@ -45,7 +46,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     Errors: ``ProbeError``; a wrong count of launches publishes nothing.
     """
     empty = gpu.launch(gpu.kernel("gpud_empty"), (1, 1), (1, 1))
-    first, last = gpu.record(first=True), gpu.record(first=False)
+    first, last = gpu.first, gpu.last
     warmth = warm(gpu, budget, run_s=WARM_RUN_S, most_gpu_s=WARM_GPU_S)
     ahead = occupying(gpu, (first, empty, last), budget)
     count = max(LEAST, min(int(MEASURING_S / 2 / ahead.seconds), MOST))

@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpud.child.device import Outcome, perform
+from gpud.child.device import Outcome
 from gpud.child.latency import (
     BURST,
     NS,
@@ -20,15 +20,16 @@ from gpud.child.latency import (
     single_calls,
     verify_launches,
 )
+from gpud.child.summary import summarised
 from gpud.child.warmup import warm
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Unit
-from gpud.core.stats import summarised
 
 if TYPE_CHECKING:
-    from gpud.child.budget import Budget
-    from gpud.child.device import Call, Gpu
+    from gpud.child.cuda_gpu import Gpu
+    from gpud.child.device import Call
     from gpud.child.latency import Timed
+    from gpud.child.progress import Budget
     from gpud.core.sample import Condition, Sample
 
 SPEC = ProbeSpec(
@@ -72,7 +73,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     empty, first = _first_launch(gpu)
     cold, _ = _modes(gpu, empty, budget, (COLD_SUBMISSIONS, COLD_ROUND_TRIPS, COLD_ROWS))
     warmth = warm(gpu, budget, run_s=WARM_RUN_S, most_gpu_s=WARM_GPU_S)
-    perform(gpu, empty, WARM_UP)
+    gpu.perform(empty, WARM_UP)
     usual, each_s = _modes(gpu, empty, budget, (SUBMISSIONS, ROUND_TRIPS, ROWS))
     samples = [
         *(_sample(mode, timed) for mode, timed in usual.items()),
@@ -104,7 +105,7 @@ def _first_launch(gpu: Gpu) -> tuple[Call, dict[str, float]]:
     """
     begun = time.perf_counter_ns()
     empty = gpu.launch(gpu.kernel("gpud_empty"), (1, 1), (1, 1))
-    perform(gpu, empty)
+    gpu.perform(empty)
     took_s = (time.perf_counter_ns() - begun) * NS
     conditions = gpu.conditions()
     before = {name: float(conditions.get(name) or 0) for name in ("context_s", "module_load_s")}
@@ -130,7 +131,7 @@ def _modes(
 
 def _graphs(gpu: Gpu, empty: Call, budget: Budget) -> Timed:
     graph = gpu.graph(empty, ROW)
-    perform(gpu, graph)  # the first launch of a graph also sends it to the GPU
+    gpu.perform(graph)  # the first launch of a graph also sends it to the GPU
     return sequences(gpu, (graph, gpu.wait), GRAPHS, budget, per=ROW)
 
 

@@ -8,8 +8,9 @@ from gpud.child.products import FP32, product
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 
 if TYPE_CHECKING:
-    from gpud.child.budget import Budget
-    from gpud.child.device import Gpu, Outcome
+    from gpud.child.cuda_gpu import Gpu
+    from gpud.child.device import Outcome
+    from gpud.child.progress import Budget
 
 SPEC = ProbeSpec(
     name="matmul",

@@ -12,17 +12,16 @@ import struct
 from array import array
 from typing import TYPE_CHECKING
 
-from gpud.child.device import BLOCK, Outcome, short_of
+from gpud.child.device import BLOCK, Outcome, short_of, wrong
 from gpud.child.throughput import chosen, elapsed, measured
-from gpud.core.errors import ProbeError
-from gpud.core.sample import Backend, Failure, Pace, ProbeSpec, Reason, Unit
-from gpud.core.stats import summarised
+from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpud.child.budget import Budget
-    from gpud.child.device import Call, Gpu
+    from gpud.child.cuda_gpu import Gpu
+    from gpud.child.device import Call
+    from gpud.child.progress import Budget
 
 SPEC = ProbeSpec(
     name="nbody",
@@ -72,8 +71,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
         got = struct.unpack("<4f", gpu.download(acc, BODY, body * BODY))
         _verify(body, got[:3], acceleration(positions, body))
         budget.check()
-    sample = summarised(series.rates, mode="nbody", unit=SPEC.unit)
-    return Outcome((sample,), (), {"bodies": n, **series.conditions})
+    return series.outcome(SPEC, {"bodies": n})
 
 
 def bodies(sm_count: int, free_bytes: int) -> list[int]:
@@ -110,9 +108,4 @@ def _verify(body: int, got: Sequence[float], expected: Sequence[float]) -> None:
     """Compare as vectors: a component near zero has no relative error worth the name."""
     error = math.dist(got, expected) / max(math.hypot(*expected), 1e-30)
     if not error < TOLERANCE:  # a NaN fails too
-        raise ProbeError(
-            Failure(
-                Reason.VERIFICATION_FAILED,
-                f"the acceleration of body {body} is off by {error:.2g} of its size",
-            )
-        )
+        raise wrong(f"the acceleration of body {body} is off by {error:.2g} of its size")

@@ -8,15 +8,15 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from gpud.child.device import Outcome, perform
+from gpud.child.device import Outcome, wrong
 from gpud.child.latency import behind_load, bounded, sequences
 from gpud.child.warmup import warm
-from gpud.core.errors import ProbeError
-from gpud.core.sample import Backend, Failure, Pace, ProbeSpec, Reason, Unit
+from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 
 if TYPE_CHECKING:
-    from gpud.child.budget import Budget
-    from gpud.child.device import Buffer, Call, Gpu, HostBuffer
+    from gpud.child.cuda_gpu import Gpu
+    from gpud.child.device import Buffer, Call, HostBuffer
+    from gpud.child.progress import Budget
     from gpud.core.sample import Condition
 
 INTO, OUT, BOTH = WAYS = ("host_to_device", "device_to_host", "round_trip")
@@ -88,9 +88,9 @@ def _verify(
     pattern = random.Random(seed).randbytes(len(there.view))  # noqa: S311  # test data, not a secret
     there.view[:] = pattern
     gpu.fill(buffer, 0)
-    perform(gpu, into)
+    gpu.perform(into)
     back.view[:] = bytes(len(back.view))
-    perform(gpu, out)
+    gpu.perform(out)
     if bytes(back.view) != pattern[:size] + bytes(len(pattern) - size):
         detail = f"{size} bytes did not come back as they were sent"
-        raise ProbeError(Failure(Reason.VERIFICATION_FAILED, detail))
+        raise wrong(detail)

@@ -9,8 +9,8 @@ from gpud.child.products import TENSOR, product
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
 
 if TYPE_CHECKING:
-    from gpud.child.budget import Budget
-    from gpud.child.device import Gpu
+    from gpud.child.cuda_gpu import Gpu
+    from gpud.child.progress import Budget
 
 SPEC = ProbeSpec(
     name="tensor",
@@ -31,9 +31,8 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
 
     Units: flop/s. Errors: ``ProbeError``.
     """
-    if gpu.device is not None:
-        capability = gpu.device.compute_capability
-        if tuple(map(int, capability.split("."))) < OLDEST:
-            why = f"compute capability {capability}; tensor probe needs 8.0"
-            return Outcome((), (Missing("tensor", Reason.UNSUPPORTED, why),), {})
+    capability = gpu.device.compute_capability
+    if tuple(map(int, capability.split("."))) < OLDEST:
+        why = f"compute capability {capability}; tensor probe needs 8.0"
+        return Outcome((), (Missing("tensor", Reason.UNSUPPORTED, why),), {})
     return product(gpu, budget, seed, SPEC, TENSOR)

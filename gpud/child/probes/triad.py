@@ -6,15 +6,14 @@ import random
 import struct
 from typing import TYPE_CHECKING
 
-from gpud.child.device import BLOCK, Buffer, Outcome, short_of
+from gpud.child.device import BLOCK, Buffer, Outcome, short_of, wrong
 from gpud.child.throughput import beyond_caches, chosen, elapsed, measured, parts
-from gpud.core.errors import ProbeError
-from gpud.core.sample import Backend, Failure, Pace, ProbeSpec, Reason, Unit
-from gpud.core.stats import summarised
+from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 
 if TYPE_CHECKING:
-    from gpud.child.budget import Budget
-    from gpud.child.device import Call, Gpu
+    from gpud.child.cuda_gpu import Gpu
+    from gpud.child.device import Call
+    from gpud.child.progress import Budget
 
 SPEC = ProbeSpec(
     name="triad",
@@ -64,8 +63,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     elapsed(gpu, call)
     for offset in (*checked, 0, size - CHUNK):
         _verify(gpu, (a, b, c), offset, scale)
-    sample = summarised(series.rates, mode="triad", unit=SPEC.unit)
-    return Outcome((sample,), (), {"array_bytes": size, **series.conditions})
+    return series.outcome(SPEC, {"array_bytes": size})
 
 
 def array_bytes(l2_bytes: int, free_bytes: int, sm_count: int) -> int:
@@ -90,9 +88,7 @@ def _verify(gpu: Gpu, arrays: tuple[Buffer, Buffer, Buffer], offset: int, scale:
         struct.unpack(f"<{CHUNK // 4}f", gpu.download(buffer, CHUNK, offset)) for buffer in arrays
     )
     if any(a != b + scale * c for a, b, c in zip(got, left, right, strict=True)):
-        raise ProbeError(
-            Failure(Reason.VERIFICATION_FAILED, f"a triad result near byte {offset} is wrong")
-        )
+        raise wrong(f"a triad result near byte {offset} is wrong")
 
 
 def _integers(chance: random.Random) -> bytes:

@@ -20,8 +20,8 @@ from gpud.agent.alerts.wording import SUMMARY_LIMIT
 from gpud.agent.regression.contexts import FOLLOWERS
 from gpud.agent.regression.detector import ChangeKind, Effect
 from gpud.agent.regression.evaluation import JUDGED
+from gpud.agent.state import containers
 from gpud.child import probes
-from gpud.core import containers
 from gpud.core.advice import Platform
 from gpud.core.alerts import DRIVER_REGRESSION, Alert, Cause, Severity
 from gpud.core.health import Health, Level

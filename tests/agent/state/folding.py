@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpud.agent.state.snapshot import Snapshot
-from gpud.core import stats
+from gpud.child import summary
 from gpud.core.report import AgentReport, DockerdReport, ProcessRef, RootReport
 from gpud.core.sample import (
     Backend,
@@ -32,7 +32,7 @@ def device(index: int) -> Device:
 
 
 def sample(latency_s: float = 5e-6) -> Sample:
-    return stats.summarised([latency_s], mode="submit", unit=Unit.SECONDS, with_buckets=True)
+    return summary.summarised([latency_s], mode="submit", unit=Unit.SECONDS, with_buckets=True)
 
 
 def finished(

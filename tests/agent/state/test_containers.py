@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import structs
 
+from gpud.agent.state.containers import ContainerVerdict
 from gpud.agent.state.snapshot import ProbeKey, Snapshot, overall
-from gpud.core.containers import ContainerVerdict
 from gpud.core.health import Level
 from gpud.core.sample import Backend, Failure, Inventory, Reason, RunReport, Unit
 from tests import snapshots

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from gpud.agent.state.gpus import same_slot, with_devices, with_readings, with_uuid
 from gpud.agent.state.snapshot import ProbeKey, Snapshot
 from gpud.agent.telemetry.answers import Answer
+from gpud.child.summary import summarised
 from gpud.core.advice import Platform, Situation, words
 from gpud.core.health import Level
 from gpud.core.sample import (
@@ -20,7 +21,6 @@ from gpud.core.sample import (
     RunReport,
     Unit,
 )
-from gpud.core.stats import summarised
 from gpud.show.document import ListedGpu
 from tests.events import Event, inventory_taken, made, run_finished, source_answered
 

@@ -242,3 +242,24 @@ def test_every_build_survives_every_code_page(word: str, encoding: str, parts: l
 )
 def test_a_build_that_is_not_in_brackets_is_none(output: bytes) -> None:
     assert windows.windows_build(windows.text(output)) is None
+
+
+MOUNTS = (
+    "none /usr/lib/wsl/drivers 9p ro,aname=drivers 0 0\n"
+    "C:\\134 /mnt/c 9p rw,aname=drvfs;path=C:\\\\;uid=1000 0 0\n"
+    "E:\\134 /mnt/e 9p rw,aname=drvfs 0 0\n"
+    "D:\\134 /mnt/d virtiofs rw 0 0\n"
+    "tmpfs /mnt/w tmpfs rw 0 0\n"
+    "F:\\134 /mnt/f/deeper 9p rw 0 0\n"
+    "\\134\\134nas\\134share /mnt/share drvfs rw 0 0\n"
+)
+
+
+def test_drives_are_told_from_other_mounts_and_c_comes_first() -> None:
+    assert windows.drives(MOUNTS, "/mnt") == ("/mnt/c", "/mnt/d", "/mnt/e")
+    assert windows.drives(MOUNTS.replace("/mnt/", "/win.+/"), "/win.+") == (
+        "/win.+/c",
+        "/win.+/d",
+        "/win.+/e",
+    )
+    assert windows.drives(MOUNTS, "") == ("/c",)

@@ -6,9 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent.regression.detector import ChangeKind
+from gpud.agent.state import containers
 from gpud.agent.state.snapshot import ProbeKey, fresh
 from gpud.agent.state.status import places, usual
-from gpud.core import containers
 from gpud.core.sample import Pace, Unit
 
 if TYPE_CHECKING:

@@ -38,10 +38,17 @@ AGAIN_S = 300.0
 MOST_CARDS = 256
 
 
+class Folder(msgspec.Struct, frozen=True):
+    """A folder of the driver store that holds NVIDIA's driver. Units: Unix time."""
+
+    name: str
+    modified_s: float
+
+
 class StoreListing(msgspec.Struct, frozen=True):
     """The driver's folders in Windows' store, or why they could not be listed."""
 
-    folders: tuple[exposure.Folder, ...] = ()
+    folders: tuple[Folder, ...] = ()
     trouble: str | None = None
 
 
@@ -111,7 +118,7 @@ class Dxg:
         inventory = snapshot.measure.inventory
         loaded = None if inventory is None else inventory.driver_folder
         listing = self._listing or StoreListing()
-        if (name := exposure.chosen(listing.folders, loaded)) is not None:
+        if (name := chosen(listing.folders, loaded)) is not None:
             return Reading(None, "driver_folder", plausible("driver_folder", name), NAME)
         reason = Absent.UNSUPPORTED if listing.trouble is None else Absent.FAILED
         detail = listing.trouble or "no folder of the driver store holds NVIDIA's driver"
@@ -141,6 +148,18 @@ class Dxg:
         except wire.UNREADABLE:
             words = ended.stderr.decode(errors="replace").strip()[-200:]
             return StoreListing(trouble=words or f"the driver store's lister ended ({ended.code})")
+
+
+def chosen(folders: Sequence[Folder], loaded: str | None) -> str | None:
+    """Say which folder the driver in use is from; None where there is none.
+
+    It is the one libcuda was ``loaded`` from, where that is known and it is still there. Windows
+    keeps folders of older drivers, so of the others it is the one that was written last.
+    """
+    if loaded in {folder.name for folder in folders}:
+        return loaded
+    newest = max(folders, key=lambda folder: (folder.modified_s, folder.name), default=None)
+    return None if newest is None else newest.name
 
 
 def _is_device(path: Path) -> bool:

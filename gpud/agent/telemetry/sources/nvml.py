@@ -19,6 +19,7 @@ from gpud.agent.telemetry.fields import FIELDS
 from gpud.core import advice, wire
 from gpud.core.advice import Situation
 from gpud.core.errors import TelemetryError
+from gpud.core.sample import Absent, Reading
 from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from gpud.agent.telemetry.answers import Answer
     from gpud.agent.telemetry.collection import SourceContext
     from gpud.core.report import ProcessRef
-    from gpud.core.sample import Reading
     from gpud.core.settings import Settings
 
 NAME = "nvml"
@@ -55,10 +55,26 @@ OF_A_LOOK = msgspec.json.encode({"fields": sorted(conditions.FIELDS_OF_A_RUN)})
 REPLACED = "library_replaced"
 
 
+class HelperReading(msgspec.Struct, frozen=True):
+    """A ``Reading`` as ``gpud.core.sample.plain`` writes it."""
+
+    gpu: int | None
+    field: str
+    source: str
+    value: float | str | None = None
+    absent: Absent | None = None
+    detail: str | None = None
+
+    def reading(self) -> Reading:
+        """Give the noun; neither value nor reason counts as failed."""
+        value = self.value if self.value is not None else self.absent or Absent.FAILED
+        return Reading(self.gpu, self.field, value, self.source, self.detail)
+
+
 class HelperAnswer(msgspec.Struct, frozen=True):
     """One line of the helper; ``gpud.agent.telemetry.nvml`` describes each part."""
 
-    readings: tuple[wire.Read, ...] | None = None
+    readings: tuple[HelperReading, ...] | None = None
     last: bool = False
     reason: Annotated[str, msgspec.Meta(pattern="^[a-z_]{1,64}$")] = "failed"
     detail: str = ""

@@ -1,4 +1,4 @@
-"""The GPU container probe: what NVIDIA's n-body sample prints, and what its figure means.
+"""Health of GPU containers: the container probe beside the in-process n-body run.
 
 The sample and gpud's own n-body count 20 flops an interaction and are different kernels with a
 different number of bodies. So their ratio is no verdict by itself: it only tells apart what works
@@ -8,98 +8,29 @@ slower run after run.
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from gpud.core.errors import WireError
 from gpud.core.health import Health, Level
 from gpud.core.report import (
-    ContainerFigure,
+    SLOW_RUNS,
     ContainerRun,
     ContainersReport,
     ProbeStage,
     RootReport,
     ToolkitState,
 )
-from gpud.core.sample import Backend, Device, Failure, RunReport, Unit
-from gpud.core.stats import summarised
+from gpud.core.sample import Backend, Device, Failure, RunReport, Sample, Unit
 
 PROBE: Final = "container_nbody"
 MODE: Final = "nbody"
 IN_PROCESS: Final = "nbody"
 """The probe whose figure the container's is compared with."""
-FLOPS_PER_INTERACTION = 20
-LARGEST_OUTPUT = 32 * 1024
 SLOWER_BELOW = 0.5
 """Of the in-process figure. Wide on purpose: other kernels, another moment, maybe a game."""
-SLOW_RUNS = 3
-"""In a row: one slow run is a GPU that was busy."""
 PAIR_WITHIN_S = 3600.0
 """Runs further apart say nothing of each other."""
-AGREES_WITHIN = 0.01
-"""The printed figures are rounded to three decimals; more than this is no rounding."""
-
-_NUMBER = r"(\d{1,12}(?:\.\d{1,6})?)"
-_LINES: Final = {
-    "device": re.compile(
-        r'GPU Device (\d{1,3}): "[^"]{0,64}" with compute capability (\d{1,2}\.\d{1,2})'
-    ),
-    "name": re.compile(r"> Compute \d{1,2}\.\d{1,2} CUDA device: \[(.{1,96})\]"),
-    "time": re.compile(rf"(\d{{1,9}}) bodies, total time for (\d{{1,7}}) iterations: {_NUMBER} ms"),
-    "interactions": re.compile(rf"= {_NUMBER} billion interactions per second"),
-    "flops": re.compile(
-        rf"= {_NUMBER} single-precision GFLOP/s at (\d{{1,3}}) flops per interaction"
-    ),
-}
-
-
-def parsed(output: str) -> ContainerFigure:
-    """Read the sample's benchmark.
-
-    Units: base units out. Errors: ``WireError`` unless each line is there once and all figures
-    agree with the time and the number of bodies: the text comes out of a container.
-    """
-    if len(output) > LARGEST_OUTPUT:
-        raise WireError(f"more than {LARGEST_OUTPUT} characters of output")
-    lines = [line.strip() for line in output.splitlines()]
-    matched: dict[str, re.Match[str]] = {}
-    for what, pattern in _LINES.items():
-        matches = [match for line in lines if (match := pattern.fullmatch(line))]
-        if len(matches) != 1:
-            many = "no line" if not matches else f"{len(matches)} lines"
-            raise WireError(f"{many} with the {what} of the benchmark; {_excerpt(lines)}")
-        matched[what] = matches[0]
-    bodies, iterations = int(matched["time"][1]), int(matched["time"][2])
-    elapsed_s = float(matched["time"][3]) / 1e3
-    interactions = float(matched["interactions"][1]) * 1e9
-    flops = float(matched["flops"][1]) * 1e9
-    if int(matched["flops"][2]) != FLOPS_PER_INTERACTION:
-        raise WireError(f"{matched['flops'][2]} flops an interaction, not {FLOPS_PER_INTERACTION}")
-    if not (elapsed_s > 0 and interactions > 0 and flops > 0):
-        raise WireError("a figure of nothing at all")
-    counted = float(bodies) * bodies * iterations / elapsed_s
-    if not (
-        math.isclose(interactions, counted, rel_tol=AGREES_WITHIN)
-        and math.isclose(flops, FLOPS_PER_INTERACTION * interactions, rel_tol=AGREES_WITHIN)
-    ):
-        raise WireError(f"figures that contradict each other; {_excerpt(lines)}")
-    return ContainerFigure(
-        flops_per_second=flops,
-        interactions_per_second=interactions,
-        bodies=bodies,
-        iterations=iterations,
-        gpu_index=int(matched["device"][1]),
-        gpu_name=matched["name"][1],
-        compute_capability=matched["device"][2],
-    )
-
-
-def _excerpt(lines: list[str]) -> str:
-    last = next((line for line in reversed(lines) if line), "")
-    return f"the last line is {last[:120]!r}" if last else "it printed nothing"
 
 
 def run_report(run: ContainerRun, device: Device | None) -> RunReport:
@@ -109,7 +40,18 @@ def run_report(run: ContainerRun, device: Device | None) -> RunReport:
         return RunReport(
             PROBE, Backend.CUDA, device, failure=run.failure, duration_s=run.duration_s
         )
-    sample = summarised([figure.flops_per_second], mode=MODE, unit=Unit.FLOPS_PER_SECOND)
+    rate = figure.flops_per_second
+    sample = Sample(
+        MODE,
+        Unit.FLOPS_PER_SECOND,
+        n=1,
+        median=rate,
+        p10=rate,
+        p90=rate,
+        p99=rate,
+        minimum=rate,
+        maximum=rate,
+    )
     return RunReport(
         PROBE,
         Backend.CUDA,
@@ -195,7 +137,7 @@ def compared(
     return Comparison(verdict, words, ratio=ratio, gpu=gpu, run_mono_s=at)
 
 
-def judgement(
+def health(
     report: ContainersReport, comparison: Comparison | None, *, has_gpu: bool
 ) -> Health | None:
     """Say how GPU containers are; None where nobody can want one.

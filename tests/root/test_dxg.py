@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.core.dxg import (
+from gpud.core.report import RECENT_S, DxgKind
+from gpud.root.dxg import (
     LONGEST_WORDS,
-    RECENT_S,
     SETTLED_S,
     UNUSUAL,
-    DxgKind,
     Line,
     Noise,
     Tally,

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from gpud.core.report import RECENT_S, DxgKind
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ KERNEL_FACILITY: Final = 0
 
 SETTLED_S: Final = 120.0
 """Seconds since boot until which lines of unknown kinds belong to starting up."""
-RECENT_S: Final = 600.0
-"""How long trouble is news. gpud itself asks the GPU every minute, so what lasts says so again."""
 UNUSUAL: Final = 20
 """Lines of unknown kinds within ``RECENT_S`` from which on they are a change and no hum."""
 LONGEST_WORDS: Final = 200
@@ -49,16 +47,6 @@ _FIELD_SPANNING = re.compile(
 """FORTIFY_SOURCE's warning, which kernel 6.18 prints once, at the first wait for a GPU."""
 _CODE = re.compile(r"(?:-(\d{1,4})|(ffffff[0-9a-f]{2}))\s*$")
 """The driver writes its codes as negative decimals, and in places as 32-bit hexadecimals."""
-
-
-class DxgKind(StrEnum):
-    """What a line of dxgkrnl is, as a metric's label."""
-
-    NOISE = "noise"
-    MESSAGE_LOST = "message_lost"
-    NOT_RESIDENT = "not_resident"
-    FIELD_SPANNING = "field_spanning"  # a warning about the source text: the copy is made
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
