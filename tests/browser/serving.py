@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from gpud.agent.history.store import History
-from gpud.agent.serve.http.access import AccessControl, RefusalCounter
-from gpud.agent.serve.http.app import app
-from gpud.agent.serve.http.service import bind, serve
-from gpud.agent.serve.metrics.collector import SnapshotCollector
 from gpud.core.clock import Instant
 from gpud.core.sections import PathSettings
 from gpud.core.settings import parse
 from tests import snapshots
+from tests.agent.serve.http.armed import web
 from tests.e2e.program import free_port
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -35,7 +28,7 @@ class Site:
     folder: Path
     now: Instant = snapshots.NOW
     port: int = field(default_factory=free_port)
-    _stop: list[contextlib.ExitStack] = field(default_factory=list)
+    _running: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property
     def url(self) -> str:
@@ -48,14 +41,13 @@ class Site:
 
     def start(self) -> None:
         """Listen, each time on the same port."""
-        running = contextlib.ExitStack()
-        running.enter_context(_listening(self))
-        self._stop.append(running)
+        settings = replace(parse(None, {}), paths=PathSettings(state=str(self.folder)))
+        serving = web(settings, lambda: self.snapshot, lambda: self.now, port=self.port)
+        self._running.enter_context(serving)
 
     def stop(self) -> None:
         """Answer nobody any more."""
-        while self._stop:
-            self._stop.pop().close()
+        self._running.close()
 
 
 @contextlib.contextmanager
@@ -67,31 +59,3 @@ def site(snapshot: Snapshot, folder: Path) -> Iterator[Site]:
         yield made
     finally:
         made.stop()
-
-
-@contextlib.contextmanager
-def _listening(made: Site) -> Iterator[None]:
-    loop = asyncio.new_event_loop()
-    listener = bind("127.0.0.1", made.port)
-    stop = asyncio.Event()
-    thread = threading.Thread(target=lambda: loop.run_until_complete(_serve(made, listener, stop)))
-    thread.start()
-    try:
-        yield
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(timeout=20)
-        listener.close()
-        loop.close()
-
-
-async def _serve(made: Site, listener: socket.socket, stop: asyncio.Event) -> None:
-    settings = replace(parse(None, {}), paths=PathSettings(state=str(made.folder)))
-    collector = SnapshotCollector(lambda: made.snapshot, settings, lambda: made.now)
-    kept = History(made.folder)
-    inner = app(lambda: made.snapshot, kept, settings, collector, lambda: made.now)
-    application = AccessControl(inner, settings.http, RefusalCounter())
-    try:
-        await serve(application, listener, stop)
-    finally:
-        await kept.close()

@@ -136,6 +136,9 @@ def test_mouse_finds_exact_figures_and_drags_a_window_that_all_charts_take(seen:
     wait(seen, "u.scales.x.max - u.scales.x.min < 6 * 3600", TRIAD)
     assert span(seen) == span(seen, TRIAD)
     assert "from=" in seen.page.url
+    font = "(one) => getComputedStyle(one).fontFamily"
+    fonts = {seen.page.locator(name).evaluate(font) for name in ("#reset", "body")}
+    assert len(fonts) == 1, "the way back looks like the page"
     seen.page.mouse.dblclick(box["x"] + box["width"] / 2, y)
     wait(seen, "u.scales.x.max - u.scales.x.min > 23 * 3600", TRIAD)
     assert "from=" not in seen.page.url
@@ -144,7 +147,7 @@ def test_mouse_finds_exact_figures_and_drags_a_window_that_all_charts_take(seen:
 def test_keyboard_moves_reads_aloud_zooms_and_goes_back(seen: Watched) -> None:
     seen.page.focus(f"#{LAUNCH} .plot")
     keyboard = seen.page.keyboard
-    keyboard.press("End")
+    keyboard.press("ArrowLeft")
     first = below(seen, "[aria-live=polite].spoken")
     assert "submission latency" in first
     keyboard.press("ArrowLeft")

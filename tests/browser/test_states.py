@@ -82,19 +82,51 @@ def test_how_much_slower_work_is_can_be_read_on_a_phone_without_scrolling(
 
 
 @pytest.mark.parametrize(
-    ("size", "tables"),
-    [((390, 844), "#gpus"), ((1280, 800), "#gpus, #figures, #distribution")],
-    ids=["phone", "desktop"],
+    ("world", "width", "tables"),
+    [
+        ("two_humps", 390, "#gpus"),
+        ("two_humps", 1280, "#gpus, #figures, #distribution"),
+        ("small_copies", 1300, "#gpus, #figures"),
+    ],
 )
-def test_tables_of_figures_with_two_humps_need_no_scrolling(
-    browser: Browser, served: Site, size: tuple[int, int], tables: str
+def test_tables_of_figures_need_no_scrolling(
+    browser: Browser, served: Site, world: str, *, width: int, tables: str
 ) -> None:
-    served.change(worlds.two_humps())
-    with watched(browser, served.url, viewport={"width": size[0], "height": size[1]}) as seen:
+    served.change(worlds.snapshot(world))
+    words = {"two_humps": "12.4 µs (61%)\n/ 29.8 µs (39%)", "small_copies": "round_trip_4kib"}
+    with watched(browser, served.url, viewport={"width": width, "height": 844}) as seen:
         seen.page.goto(served.url)
-        assert "12.4 µs (61%)\n/ 29.8 µs (39%)" in seen.page.inner_text("#gpus")
+        assert words[world] in seen.page.inner_text("main")
         for table in seen.page.locator(f":is({tables}) .scroll").all():
             assert table.evaluate("(one) => one.scrollWidth - one.clientWidth") <= 0
+
+
+def test_menu_shows_its_focus_ring_whole_and_that_it_goes_on(
+    browser: Browser, served: Site
+) -> None:
+    with watched(browser, served.url, viewport={"width": 390, "height": 844}) as seen:
+        seen.page.goto(served.url)
+        for _ in range(3):
+            seen.page.keyboard.press("Tab")
+        room = seen.page.evaluate(
+            """() => {
+              const here = document.activeElement, style = getComputedStyle(here);
+              const box = here.getBoundingClientRect();
+              const nav = here.closest("nav").getBoundingClientRect();
+              const sides = [box.left - nav.left, box.top - nav.top, nav.right - box.right,
+                             nav.bottom - box.bottom];
+              const ring = parseFloat(style.outlineOffset) + parseFloat(style.outlineWidth);
+              return Math.min(...sides) - ring;
+            }"""
+        )
+        assert room >= 0
+        for box in ("nav", "#gpus .scroll"):
+            shades = seen.page.locator(box).first.evaluate(
+                "(one) => getComputedStyle(one).backgroundAttachment"
+            )
+            assert shades == "local, local, scroll, scroll", (
+                "what lies over the shades scrolls along"
+            )
 
 
 def test_every_time_in_a_sentence_is_in_the_zone_of_the_times_beside_it(

@@ -162,6 +162,15 @@ def two_humps() -> Snapshot:
     return folded(fine(), [run])
 
 
+def small_copies() -> Snapshot:
+    """Copies of a few bytes: the figures with the longest names."""
+    ways = ("host_to_device", "device_to_host", "round_trip")
+    modes = [f"{way}_{size}" for way in ways for size in ("4b", "4kib")]
+    samples = tuple(snapshots.sample(mode, Unit.SECONDS, 12.34e-6) for mode in modes)
+    report = RunReport("small_copy", Backend.CUDA, DEVICE, samples, duration_s=0.1)
+    return folded(fine(), [run_finished(report, DEVICE.uuid, WALL_S - 10, MONO_S - 5)])
+
+
 def readings(name: str) -> tuple[Reading, ...]:
     """What NVML tells of a card that is well."""
     calm: dict[str, float | str] = {

@@ -37,11 +37,6 @@ class Element:
                     yield child
                 yield from child.all(tag)
 
-    def above(self) -> Iterator[Element]:
-        if self.parent is not None:
-            yield self.parent
-            yield from self.parent.above()
-
 
 class Page(HTMLParser):
     """The tree of a page; ``wrong`` has what is closed that was not open, or the other way."""

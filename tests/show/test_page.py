@@ -61,15 +61,9 @@ def test_every_section_table_and_link_has_a_name_that_is_there(shown: Page) -> N
     assert len(shown.all("h1")) == len(shown.all("main")) == 1
 
 
-def test_only_the_state_line_is_read_out_and_no_live_part_holds_a_chart(shown: Page) -> None:
+def test_only_the_state_line_is_read_out(shown: Page) -> None:
     loud = [each.attributes["id"] for each in shown.all() if "aria-live" in each.attributes]
     assert loud == ["state-line"]
-    live = [element for element in shown.all() if "data-live" in element.attributes]
-    assert live
-    for element in live:
-        assert element.attributes["id"]
-        assert not any("data-live" in above.attributes for above in element.above())
-        assert not any("data-chart" in each.attributes for each in element.all())
 
 
 def test_page_holds_neither_style_nor_script(shown: Page) -> None:

@@ -34,10 +34,7 @@ def folder() -> Path:
 
 
 def routes(style: str, pages: Path | None = None) -> list[Route]:
-    """Make the routes: the list, a page, and with ``.md`` its text.
-
-    ``style`` is the address of the style sheet.
-    """
+    """Make the routes: the list, and a page. ``style`` is the address of the style sheet."""
     where = folder() if pages is None else pages
 
     async def index(_: Request) -> Response:
@@ -46,14 +43,11 @@ def routes(style: str, pages: Path | None = None) -> list[Route]:
         return _page(style, "Runbooks", el("h1", "Runbooks"), el("ul", *items))
 
     async def page(request: Request) -> Response:
-        path: str = request.path_params["name"]
-        name = path.removesuffix(SUFFIX)
+        name: str = request.path_params["name"]
         text = await asyncio.to_thread(_read, where, name)
         if text is None:
-            message = f"there is no runbook {path!a:.100}; {RUNBOOKS}/ lists them\n"
+            message = f"there is no runbook {name!a:.100}; {RUNBOOKS}/ lists them\n"
             return PlainTextResponse(message, status_code=404)
-        if path != name:
-            return PlainTextResponse(text)
         return _page(style, name, await asyncio.to_thread(rendered, text))
 
     return [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -48,7 +47,6 @@ def page(shown: model.Input, frame: Frame) -> str:
     """Write the page. The same input gives the same text."""
     state = headline(shown.document)
     made = sections(shown)
-    drawn = [html.section(s, _controls() if s.name == "figures" else None) for s in made]
     host = f" on {frame.host}" if frame.host else ""
     head = el(
         "head",
@@ -73,23 +71,13 @@ def page(shown: model.Input, frame: Frame) -> str:
         el(
             "main",
             _state(shown, state),
-            *drawn,
+            *(html.section(s, _controls() if s.name == "figures" else None) for s in made),
             id="main",
             tabindex=-1,
-            data_shape=_shape(made, drawn),
         ),
         _foot(shown, frame),
     )
     return f"<!DOCTYPE html>\n{el('html', head, body, lang='en', data_state=state.state)}\n"
-
-
-def _shape(made: list[model.Section], drawn: list[Html]) -> str:
-    """Digest which sections and figures there are; scripts rebuild the page for other ones."""
-    names = [section.name for section in made]
-    for markup in drawn:
-        figures = markup.split('<figure class="chart" id="')[1:]
-        names += [figure.partition('"')[0] for figure in figures]
-    return hashlib.sha256(" ".join(names).encode()).hexdigest()[:12]
 
 
 def _favicon(state: str) -> str:
@@ -111,12 +99,11 @@ def _state(shown: model.Input, state: Headline) -> Html:
         since,
         el("p", inline(model.Prose(state.why, SENTENCE)), class_="why"),
         id="state-line",
-        data_live=True,
         role="status",
         aria_live="polite",
         aria_atomic="true",
     )
-    rest = el("div", _todo(state), _changed(shown), _age(shown), id="state-rest", data_live=True)
+    rest = el("div", _todo(state), _changed(shown), _age(shown), id="state-rest")
     class_ = f"wide state {state.state}"
     return el("section", line, rest, id="state", class_=class_, aria_labelledby="state-title")
 

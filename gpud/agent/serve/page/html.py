@@ -90,46 +90,17 @@ def advice(words: str) -> Html:
 
 
 def section(section: model.Section, *above: Child) -> Html:
-    """Write a section, a landmark by its heading; ``above`` stands below the heading.
-
-    What is live is replaced when it changes: all of it, or where there are charts what is none.
-    """
-    name = section.name
-    flat = list(_flat(section.blocks))
-    if charts := any(_has_chart(block) for block in flat):
-        body = joined(*(_chart_side(block) for block in flat))
-    else:
-        body = el("div", blocks(flat), id=f"{name}-body", data_live=True)
+    """Write a section, a landmark by its heading; ``above`` stands below the heading."""
     return el(
         "section",
-        el("h2", section.title, id=f"{name}-title"),
+        el("h2", section.title, id=f"{section.name}-title"),
         *above,
-        body,
-        id=name,
-        class_="wide" if section.wide else "pair" if charts else None,
+        blocks(section.blocks),
+        id=section.name,
+        class_="wide" if section.wide else None,
         data_first_s=None if section.first_s is None else f"{section.first_s:.0f}",
-        aria_labelledby=f"{name}-title",
+        aria_labelledby=f"{section.name}-title",
     )
-
-
-def _flat(blocks: Iterable[model.Block]) -> Iterable[model.Block]:
-    for block in blocks:
-        if isinstance(block, model.Detail):
-            yield from _flat(block.blocks)
-        else:
-            yield block
-
-
-def _has_chart(block: model.Block) -> bool:
-    return isinstance(block, model.Group) and any(
-        isinstance(each, model.Chart) for each in block.blocks
-    )
-
-
-def _chart_side(block: model.Block) -> Html:
-    if isinstance(block, model.Table):
-        return el("div", _table(block), id=f"{block.name}-body", data_live=True)
-    return blocks([block])
 
 
 def blocks(blocks: Iterable[model.Block]) -> Html:
@@ -139,7 +110,7 @@ def blocks(blocks: Iterable[model.Block]) -> Html:
 
 def _group(group: model.Group) -> Html:
     head = el("h3", group.heading) if group.heading else None
-    kind = "charts" if _has_chart(group) else "cards"
+    kind = "charts" if any(isinstance(each, model.Chart) for each in group.blocks) else "cards"
     return joined(head, el("div", blocks(group.blocks), class_=kind))
 
 
@@ -218,13 +189,13 @@ def _card(card: model.Card) -> Html:
 
 
 def _chart(chart: model.Chart) -> Html:
-    """Write a figure whose chart a script puts into ``.plot``; the rest is replaced on a change."""
+    """Write a figure whose chart a script puts into ``.plot``."""
     data = {f"data_{name}": value for name, value in chart.data.items()}
     return el(
         "figure",
         el("figcaption", inline(chart.title), id=f"{chart.name}-title"),
         el("div", class_="plot") if chart.kind else None,
-        el("div", blocks(chart.blocks), id=f"{chart.name}-latest", data_live=True),
+        el("div", blocks(chart.blocks), id=f"{chart.name}-latest"),
         class_="chart",
         id=chart.name,
         data_chart=chart.kind,

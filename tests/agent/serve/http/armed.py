@@ -29,12 +29,14 @@ from gpud.core.settings import parse
 from tests import snapshots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from starlette.requests import Request
 
     from gpud.agent.serve.http.connection import ConnectionLimits
     from gpud.agent.state.snapshot import Snapshot
+    from gpud.core.clock import Instant
+    from gpud.core.settings import Settings
     from gpud.show.refusals import Refused
 
 PASSPHRASE = "correct horse battery staple"  # noqa: S105  # for nobody
@@ -211,17 +213,43 @@ def armed(  # what is served, and on which terms
     published = snapshots.full() if snapshot is None else snapshot
     tls = settings.http.tls_server_config
     certificate = Certificate(tls) if tls.enabled else None
-    collector = SnapshotCollector(lambda: published, settings, lambda: snapshots.NOW)
+    server = Armed(0, certificate, https)
+    with web(
+        settings,
+        lambda: published,
+        lambda: snapshots.NOW,
+        certificate=certificate,
+        limits=limits,
+        more=more,
+        turned_away=server.turned_away,
+    ) as server.port:
+        try:
+            yield server
+        finally:
+            for kept in server.kept:
+                kept.close()
+
+
+@contextlib.contextmanager
+def web(  # what is served, and on which terms
+    settings: Settings,
+    read: Callable[[], Snapshot],
+    now: Callable[[], Instant],
+    *,
+    port: int = 0,
+    certificate: Certificate | None = None,
+    limits: ConnectionLimits | None = None,
+    more: Sequence[Route] = (),
+    turned_away: Counter[Refused] | None = None,
+) -> Iterator[int]:
+    """Serve all routes in a thread with a loop of its own; gives the port."""
+    collector = SnapshotCollector(read, settings, now)
     history = History(Path(settings.state_dir))
-    inner = app(lambda: published, history, settings, collector, lambda: snapshots.NOW, more=more)
-    listener = bind("127.0.0.1", 0)
-    server = Armed(listener.getsockname()[1], certificate, https)
-
-    def count(counts: Mapping[Refused, int]) -> None:
-        server.turned_away.update(counts)
-
-    refusals = RefusalCounter(count)
+    inner = app(read, history, settings, collector, now, more=more)
+    counts: Counter[Refused] = Counter() if turned_away is None else turned_away
+    refusals = RefusalCounter(counts.update)
     application = AccessControl(inner, settings.http, refusals, certificate)
+    listener = bind("127.0.0.1", port)
     stop = asyncio.Event()
 
     async def run() -> None:
@@ -234,10 +262,8 @@ def armed(  # what is served, and on which terms
     thread = threading.Thread(target=lambda: loop.run_until_complete(run()))
     thread.start()
     try:
-        yield server
+        yield listener.getsockname()[1]
     finally:
-        for kept in server.kept:
-            kept.close()
         loop.call_soon_threadsafe(stop.set)
         thread.join(timeout=20)
         listener.close()

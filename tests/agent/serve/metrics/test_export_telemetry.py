@@ -24,7 +24,7 @@ from gpud.agent.telemetry.fields import (
     scaled,
 )
 from gpud.core.clock import Instant
-from gpud.core.sample import Absent, Device, Inventory, Reading
+from gpud.core.sample import Absent, Inventory, Reading
 from gpud.core.telemetry import LEVELS
 from tests import snapshots
 from tests.agent.serve.metrics.scraping import (
@@ -99,14 +99,6 @@ def test_reading_that_is_too_old_is_absent_with_its_reason() -> None:
         assert series(text, "gpud_telemetry_level") == {"": 5 if published else 0}
 
 
-def test_absent_field_has_its_reason_and_a_field_of_the_machine_no_gpu() -> None:
-    readings = (reading("fan_ratio", Absent.UNSUPPORTED), reading("driver_version", Absent.FAILED))
-    assert series(scrape(answered(answer(*readings))), "gpud_telemetry_absent_info") == {
-        'field="fan_ratio",gpu="0",reason="unsupported"': 1,
-        'field="driver_version",gpu="",reason="failed"': 1,
-    }
-
-
 def test_source_of_each_field_is_named_and_two_gpus_may_have_two() -> None:
     uuids = ("GPU-0", "GPU-1")
     both = [reading("uuid", uuid, gpu) for gpu, uuid in enumerate(uuids)]
@@ -153,45 +145,39 @@ def test_started_programs_are_counted_from_nothing() -> None:
     assert series(scrape(after), name) == none | {'source="nvidia_smi"': 1}
 
 
-@pytest.mark.parametrize(
-    ("text", "holding"),
-    [
-        ("none", set()),
-        ("power_cap,hw_thermal", {"power_cap", "hw_thermal"}),
-        ("idle,unknown", {"idle", "unknown"}),
-        ("idle,of_tomorrow", {"idle", "unknown"}),
-    ],
-)
-def test_each_reason_to_throttle_holds_or_does_not(text: str, holding: set[str]) -> None:
-    result = series(
-        scrape(answered(answer(reading("throttle_reasons", text)))), "gpud_gpu_throttle_reason"
-    )
-    assert result == {
-        f'gpu="0",reason="{word}"': float(word in holding)
-        for word in (*fields.THROTTLE_REASONS, "unknown")
-    }
+INFO, DRIVER, ABSENT = "gpud_gpu_info", "gpud_driver_info", "gpud_telemetry_absent_info"
+THROTTLE, XIDS = "gpud_gpu_throttle_reason", "gpud_gpu_xid_errors_total"
+CUT = "31:1," + "," * (LONGEST_TEXT - 11) + "79:123"  # maybe it was 1234
 
 
 @pytest.mark.parametrize(
-    ("text", "counts"),
+    ("field", "value", "name", "labels"),
     [
-        ("none", {}),
-        ("79:1,31:2", {"31": 2, "79": 1}),
-        ("31:x,:,31:,79:1,-1:5,31:99999999999999999999", {"79": 1}),
-        ("31:2,031:7", {"31": 2}),
-        ("31:2," + "," * (LONGEST_TEXT - 11) + "79:123", {"31": 2}),  # was cut: maybe 1234
+        ("fan_ratio", Absent.FAILED, ABSENT, ['field="fan_ratio",gpu="0",reason="failed"']),
+        ("cuda_version", Absent.FAILED, ABSENT, ['field="cuda_version",gpu="",reason="failed"']),
+        ("throttle_reasons", "none", THROTTLE, []),
+        ("throttle_reasons", "power_cap,hw_thermal", THROTTLE, ["power_cap", "hw_thermal"]),
+        ("throttle_reasons", "idle,unknown", THROTTLE, ["idle", "unknown"]),
+        ("throttle_reasons", "idle,of_tomorrow", THROTTLE, ["idle", "unknown"]),
+        ("xids", "none", XIDS, []),
+        ("xids", "79:1,31:1", XIDS, ['gpu="0",xid="31"', 'gpu="0",xid="79"']),
+        ("xids", "31:x,:,31:,79:1,-1:5,31:99999999999999999999", XIDS, ['gpu="0",xid="79"']),
+        ("xids", "31:1,031:7", XIDS, ['gpu="0",xid="31"']),
+        ("xids", CUT, XIDS, ['gpu="0",xid="31"']),
+        ("ecc_mode", "half", "gpud_gpu_ecc_enabled", []),
+        ("exposed", "perhaps", "gpud_gpu_exposed", []),
+        ("vbios_version", "95.04", INFO, []),  # neither a name nor a UUID
+        ("driver_version", "595.71", DRIVER, ['driver_version="595.71"']),
     ],
-)
-def test_xids_are_counted_by_their_number(text: str, counts: dict[str, int]) -> None:
-    result = series(scrape(answered(answer(reading("xids", text)))), "gpud_gpu_xid_errors_total")
-    assert result == {f'gpu="0",xid="{code}"': count for code, count in counts.items()}
-
-
-def test_unknown_mode_is_skipped() -> None:
-    readings = (reading("ecc_mode", "half"), reading("exposed", "perhaps"))
-    text = scrape(answered(answer(*readings)))
-    assert "gpud_gpu_ecc_enabled" not in text
-    assert "gpud_gpu_exposed" not in text
+)  # fmt: skip
+def test_reading_becomes_series(
+    field: str, value: str | Absent, name: str, labels: list[str]
+) -> None:
+    expected = dict.fromkeys(labels, 1.0)
+    if name == THROTTLE:  # every reason is there, and holds or does not
+        words = (*fields.THROTTLE_REASONS, "unknown")
+        expected = {f'gpu="0",reason="{word}"': float(word in labels) for word in words}
+    assert series(scrape(answered(answer(reading(field, value)))), name) == expected
 
 
 def test_gpu_that_only_a_program_shows_has_an_identity() -> None:
@@ -202,45 +188,38 @@ def test_gpu_that_only_a_program_shows_has_an_identity() -> None:
         reading("driver_version", "595.71"),
     )
     snapshot = answered(answer(*readings, source="nvidia_smi_exe"))
-    assert list(series(scrape(snapshot), "gpud_gpu_info")) == [
+    assert list(series(scrape(snapshot), INFO)) == [
         'driver_version="595.71",gpu="0",name="RTX4070",pci_bus_id="00000000:C1:00.0",uuid="GPU-1"'
     ]
 
 
-@pytest.mark.parametrize(("of_cuda", "version"), [("12.8", "12.8"), (None, "12.9")])
-def test_identity_of_cuda_comes_before_that_of_others(of_cuda: str | None, version: str) -> None:
-    listed = inventory_taken(Inventory((snapshots.DEVICE,), of_cuda), 0.0)(snapshots.bare())
+@pytest.mark.parametrize(
+    ("inventory", "expected"),
+    [
+        (Inventory((snapshots.DEVICE,), "12.8"), {'cuda_version="12.8"'}),
+        (Inventory((snapshots.DEVICE,), None), {'cuda_version="12.9"'}),
+        (Inventory((replace(snapshots.DEVICE, mig="1g.10gb"),), None), {'mig="1g.10gb"'}),
+        (Inventory((replace(snapshots.DEVICE, mps=True),), None), {'mps="true"'}),
+    ],
+)
+def test_identity_of_cuda_comes_before_that_of_others(
+    inventory: Inventory, expected: set[str]
+) -> None:
     readings = (
         reading("uuid", snapshots.DEVICE.uuid),
         reading("name", "another name"),
         reading("vbios_version", "95.04"),
         reading("cuda_version", "12.9"),
     )
-    [labels] = series(scrape(answered(answer(*readings), before=listed)), "gpud_gpu_info")
-    assert f'cuda_version="{version}"' in labels
-    assert "another name" not in labels
-    assert 'vbios_version="95.04"' in labels
-
-
-def test_gpu_without_name_and_uuid_has_no_identity() -> None:
-    readings = (reading("vbios_version", "95.04"), reading("driver_version", "595.71"))
-    text = scrape(answered(answer(*readings)))
-    assert "gpud_gpu_info" not in text
-    assert series(text, "gpud_driver_info") == {'driver_version="595.71"': 1}
-
-
-@pytest.mark.parametrize(
-    ("device", "labels"),
-    [
-        (snapshots.DEVICE, set()),
-        (replace(snapshots.DEVICE, mig="1g.10gb"), {'mig="1g.10gb"'}),
-        (replace(snapshots.DEVICE, mps=True), {'mps="true"'}),
-    ],
-)
-def test_mig_and_mps_are_part_of_the_identity(device: Device, labels: set[str]) -> None:
-    listed = inventory_taken(Inventory((device,), "12.8"), 0.0)(snapshots.bare())
-    [result] = series(scrape(listed), "gpud_gpu_info")
-    assert set(re.findall(r'm(?:ig|ps)="[^"]*"', result)) == labels
+    before = inventory_taken(inventory, 0.0)(snapshots.bare())
+    [result] = series(scrape(answered(answer(*readings), before=before)), INFO)
+    assert set(re.findall(r'(?:cuda_version|m(?:ig|ps))="[^"]*"', result)) >= expected
+    assert ("mig=" in result, "mps=" in result) == (
+        "mig=" in str(expected),
+        "mps=" in str(expected),
+    )
+    assert "another name" not in result
+    assert 'vbios_version="95.04"' in result
 
 
 def test_two_gpus_with_everything_have_no_series_twice() -> None:

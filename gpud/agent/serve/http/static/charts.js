@@ -94,6 +94,7 @@ export function adopt() {
     sight.unobserve(figure);
     sizes.unobserve(chart.plot);
     charts.delete(figure);
+    for (const below of figure.querySelectorAll(".legend, .trouble")) below.remove();
   }
   for (const figure of document.querySelectorAll("figure[data-chart]")) {
     if (charts.has(figure) || !figure.querySelector(".plot")) continue;

@@ -6,7 +6,6 @@ import { between, clock, compared, DAY, figure, HOUR, MINUTE, moment, offset } f
 import { span, zoom } from "./view.js";
 
 const HELP = "arrow keys move the cursor, plus and minus zoom, Escape shows everything again";
-const FAR = 10;
 
 /** Make it after `plot`; `words` name the modes; `toggled()` is called when modes come and go. */
 export function legend(plot, modes, words, toggled) {
@@ -100,22 +99,18 @@ export function keys(plot, name, chart, moved) {
     const u = chart();
     const act = ACTIONS[event.key];
     if (u === null || !act || event.ctrlKey || event.altKey || event.metaKey) return;
-    act(u, event.shiftKey ? FAR : 1);
+    act(u);
     event.preventDefault();
     moved();
   });
 }
 
 const ACTIONS = {
-  ArrowLeft: (u, by) => move(u, (u.cursor.idx ?? u.data[0].length - 1 + by) - by, -1),
-  ArrowRight: (u, by) => move(u, (u.cursor.idx ?? -by) + by, 1),
-  Home: (u) => move(u, 0, 1),
-  End: (u) => move(u, u.data[0].length - 1, -1),
+  ArrowLeft: (u) => move(u, (u.cursor.idx ?? u.data[0].length) - 1, -1),
+  ArrowRight: (u) => move(u, (u.cursor.idx ?? -1) + 1, 1),
   "+": (u) => scale(u, 0.5),
-  "=": (u) => scale(u, 0.5),
   "-": (u) => scale(u, 2),
   Escape: () => zoom(null),
-  0: () => zoom(null),
 };
 
 /** Go to the place, or on from it to the next one in sight that has a figure. */

@@ -1,15 +1,18 @@
 // The page as gpud writes it now, in the place of what it wrote before.
 //
 // Only differences are carried over, so that focus, what is open and what is scrolled stay. What
-// comes is our own server's page, in which everything from outside is escaped; no script of it
-// would run, and none is taken.
+// comes is our own server's page, in which everything from outside is escaped; a script that a
+// DOMParser has read does not run.
 
 import { answers, ask } from "./net.js";
 import { rewrite } from "./time.js";
 import { toolbar } from "./view.js";
 
 const EVERY_MS = 5000;
-const OWN = new Set(["open", "hidden", "title", "aria-busy", "data-drawn"]); // the browser's side
+// What scripts and the reader change is left as it is.
+const OWN = new Set(["open", "hidden", "title", "aria-busy", "data-drawn"]);
+const DRAWN = ".plot, #view";
+const ADDED = ".legend, .trouble";
 let tag;
 let busy = false;
 let adopt = () => {};
@@ -43,66 +46,45 @@ export async function update() {
 
 function take(page) {
   document.title = page.title;
-  attributes(document.documentElement, page.documentElement, ["data-state"]);
-  const [main, other] = [document.querySelector("main"), page.querySelector("main")];
-  if (main && other && main.dataset.shape !== other.dataset.shape) reshape(main, other);
-  for (const fresh of page.querySelectorAll("section[id]")) {
-    const here = document.getElementById(fresh.id);
-    if (here?.tagName === fresh.tagName) attributes(here, fresh); // its colour
-  }
-  for (const fresh of page.querySelectorAll("[data-live][id]")) {
-    const here = document.getElementById(fresh.id);
-    if (here?.tagName === fresh.tagName) patch(here, fresh);
+  document.documentElement.dataset.state = page.documentElement.dataset.state;
+  for (const part of ["nav", "main", "footer"]) {
+    patch(document.querySelector(part), page.querySelector(part));
   }
   toolbar();
   adopt();
 }
 
-/** Sections or figures came or went: those that have the same figures stay as they are. */
-function reshape(main, other) {
-  const figures = (section) => [...section.querySelectorAll("figure[id]")]
-    .map((figure) => figure.id + (figure.dataset.chart ?? "")).join(" ");
-  const sections = [...other.children].map((fresh) => {
-    const here = fresh.id ? document.getElementById(fresh.id) : null;
-    const same = here?.parentElement === main && figures(here) === figures(fresh);
-    return same ? here : taken(fresh);
-  });
-  main.dataset.shape = other.dataset.shape;
-  for (const old of [...main.children]) if (!sections.includes(old)) old.remove();
-  sections.forEach((section, index) => {
-    // What stays is not moved: it would lose its focus.
-    if (main.children[index] !== section) main.insertBefore(section, main.children[index] ?? null);
-  });
-}
-
-/** Make `old` what `fresh` is, with as little as possible. */
+/**
+ * Make `old` what `fresh` is, with as little as possible. Nothing that stays is moved: it would lose
+ * its focus.
+ */
 function patch(old, fresh) {
-  if (old.matches("time[data-moment]") && old.dateTime === fresh.dateTime) return;
+  if (old.matches(DRAWN) || (old.matches("time[data-moment]") && old.dateTime === fresh.dateTime)) return;
   attributes(old, fresh);
-  const nodes = [...fresh.childNodes].filter((node) => node.nodeName !== "SCRIPT");
-  nodes.forEach((node, index) => {
-    const here = old.childNodes[index];
-    if (!here) old.append(taken(node));
-    else if (here.nodeName !== node.nodeName || here.id !== node.id) here.replaceWith(taken(node));
-    else if (node.nodeType === Node.ELEMENT_NODE) patch(here, node);
-    else if (here.nodeValue !== node.nodeValue) here.nodeValue = node.nodeValue;
-  });
-  while (old.childNodes.length > nodes.length) old.lastChild.remove();
-}
-
-function taken(node) {
-  const copy = document.importNode(node, true);
-  if (copy.nodeType === Node.ELEMENT_NODE) {
-    for (const script of copy.querySelectorAll("script")) script.remove();
+  const here = [...old.childNodes].filter((node) => !node.matches?.(ADDED));
+  for (const node of fresh.childNodes) {
+    const among = node.id ? here : here.slice(0, 1);
+    const place = among.findIndex((each) => alike(each, node));
+    if (place < 0) {
+      old.insertBefore(document.importNode(node, true), here[0] ?? null);
+      continue;
+    }
+    for (const gone of here.splice(0, place)) gone.remove();
+    const same = here.shift();
+    if (node.nodeType === Node.ELEMENT_NODE) patch(same, node);
+    else if (same.nodeValue !== node.nodeValue) same.nodeValue = node.nodeValue;
   }
-  return copy;
+  for (const gone of here) gone.remove();
 }
 
-function attributes(old, fresh, names = null) {
-  const all = new Set([...old.getAttributeNames(), ...fresh.getAttributeNames()]);
-  for (const name of names ?? all) {
+function alike(here, node) {
+  return here.nodeName === node.nodeName && here.id === node.id;
+}
+
+function attributes(old, fresh) {
+  for (const name of new Set([...old.getAttributeNames(), ...fresh.getAttributeNames()])) {
     const value = fresh.getAttribute(name);
-    if (OWN.has(name) || name.startsWith("on") || old.getAttribute(name) === value) continue;
+    if (OWN.has(name) || old.getAttribute(name) === value) continue;
     if (value === null) old.removeAttribute(name);
     else old.setAttribute(name, value);
   }
