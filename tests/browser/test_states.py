@@ -86,7 +86,7 @@ def test_how_much_slower_work_is_can_be_read_on_a_phone_without_scrolling(
     [
         ("two_humps", 390, "#gpus"),
         ("two_humps", 1280, "#gpus, #figures, #distribution"),
-        ("small_copies", 1300, "#gpus, #figures"),
+        *(("small_copies", width, "#gpus, #figures") for width in (1120, 1300, 1840)),
     ],
 )
 def test_tables_of_figures_need_no_scrolling(

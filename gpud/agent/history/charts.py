@@ -95,14 +95,10 @@ class Steps:
     def over(cls, since_s: float, until_s: float, *, most: int, least_s: int) -> Steps:
         """Choose the shortest round length of which ``most`` steps are as long as the range.
 
-        One more is needed where the range does not begin with a step. A range that ``most`` steps
-        of whole seconds fill exactly gets these, round or not: the client has a grid of its own.
+        One more is needed where the range does not begin with a step.
         """
         exact_s = (until_s - since_s) / most
-        if exact_s.is_integer() and exact_s >= least_s and since_s % exact_s == 0:
-            length_s = int(exact_s)
-        else:
-            length_s = next(length for length in LENGTHS_S if length >= max(exact_s, least_s))
+        length_s = next(length for length in LENGTHS_S if length >= max(exact_s, least_s))
         first = math.floor(since_s / length_s)
         return cls(length_s, first, max(math.ceil(until_s / length_s) - 1, first))
 

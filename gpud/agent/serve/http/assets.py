@@ -27,11 +27,9 @@ SCRIPT: Final = "main.js"
 TYPES: Final = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
     "LICENSE": "text/plain; charset=utf-8",
 }
 FOR_EVER: Final = "public, max-age=31536000, immutable"
-_NEEDED: Final = re.compile(rb'from "\./([\w-]+\.js)')
 _IMPORT: Final = re.compile(rb'((?:from |import\()"\./[\w-]+\.js)"')
 
 
@@ -46,18 +44,6 @@ class Assets:
         """Give the link to a file. Errors: ``KeyError`` for one that is not there."""
         self.files[name]
         return f"{PREFIX}/{name}?v={self.version}"
-
-    @property
-    def modules(self) -> tuple[str, ...]:
-        """The links of what the script needs before it begins, so that none waits for another."""
-        names, pending = set[str](), [SCRIPT]
-        while pending:
-            name = pending.pop()
-            if name not in names:
-                names.add(name)
-                imports = _NEEDED.findall(self.files[name].plain)
-                pending += [neighbour.decode() for neighbour in imports]
-        return tuple(self.href(name) for name in sorted(names))
 
 
 def load(folder: Path = FOLDER) -> Assets:

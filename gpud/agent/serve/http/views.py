@@ -48,9 +48,7 @@ class PageView:
         self._read = read
         self._settings = settings
         self._now = now
-        self._frame = Frame(
-            host, config_path(settings.home), files.href(STYLE), files.href(SCRIPT), files.modules
-        )
+        self._frame = Frame(host, config_path(settings.home), files.href(STYLE), files.href(SCRIPT))
         self._cached: Cached[Body] | None = None
 
     async def answer(self, request: Request) -> Response:

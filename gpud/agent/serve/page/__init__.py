@@ -34,13 +34,12 @@ LINKS: Final = (
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """What stands around the sections: names, addresses of style, script and its modules."""
+    """What stands around the sections: names, addresses of style and script."""
 
     host: str = ""
     config: str = ""  # the path of the configuration file
     style: str = "/static/page.css"
     script: str = "/static/main.js"
-    modules: tuple[str, ...] = ()
 
 
 def page(shown: model.Input, frame: Frame) -> str:
@@ -56,7 +55,6 @@ def page(shown: model.Input, frame: Frame) -> str:
         el("title", text(f"{state.word}: gpud{host}", 200)),
         el("link", rel="icon", href=_favicon(state.state)),
         el("link", rel="stylesheet", href=frame.style),
-        *(el("link", rel="modulepreload", href=module) for module in frame.modules),
         el("script", src=frame.script, type="module"),
     )
     links = (el("li", inline(model.Link(f"#{s.name}", s.label or s.title))) for s in made)

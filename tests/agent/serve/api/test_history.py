@@ -117,17 +117,6 @@ def test_same_query_a_moment_later_has_the_same_steps_and_tag(tmp_path: Path) ->
     assert len(first.json()["series"][0]["at_s"]) == DAY_S / first.json()["step_s"]
 
 
-def test_requested_grid_of_whole_seconds_is_used(tmp_path: Path) -> None:
-    step_s, end_s = 231, BEGUN_S // 231 * 231 + 231 * 400
-    write(tmp_path, *(run(end_s - 60.0 * number) for number in range(1, 600)))
-    whole = ask(tmp_path, probe="launch", since=end_s - 100 * step_s, until=end_s, points=100)
-    assert whole["step_s"] == step_s
-    last = ask(tmp_path, probe="launch", since=end_s - step_s, until=end_s, points=1)
-    assert (last["since_s"], last["until_s"], last["step_s"]) == (end_s - step_s, end_s, step_s)
-    (part,), (series,) = last["series"], whole["series"]
-    assert [part["at_s"], part["median"]] == [series["at_s"][-1:], series["median"][-1:]]
-
-
 def test_long_range_comes_from_hours_and_the_runs_after_them(tmp_path: Path) -> None:
     with opened(state_folder(tmp_path)) as store:
         store.append(hours(40 * 24, since_s=NOW_S - 40 * DAY_S, each=2))

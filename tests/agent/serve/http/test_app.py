@@ -90,15 +90,6 @@ def test_compressed_response_has_its_own_tag(port: int, link: str) -> None:
         assert ask(port, link, accept_encoding="gzip", if_none_match=tag)[0] == code
 
 
-def test_page_preloads_the_scripts_that_it_begins_with(port: int) -> None:
-    body = ask(port, "/")[2].decode()
-    names = {link.removeprefix("/static/").partition("?")[0] for link in FILES.modules}
-    assert "main.js" in names
-    assert "charts.js" not in names, "charts are asked for when they are needed"
-    for link in FILES.modules:
-        assert f'<link rel="modulepreload" href="{link}">' in body
-
-
 # --- /static/ ------------------------------------------------------------------------------------
 
 

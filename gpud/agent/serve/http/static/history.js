@@ -4,12 +4,13 @@ import { faint, few, figureAxis, line, make, selected, size, timeAxis } from "./
 import { keys, legend } from "./legend.js";
 import { changes, concerning, happenings, levels, shade } from "./marks.js";
 import { json } from "./net.js";
-import { aligned, grid, lonely } from "./series.js";
+import { aligned, lonely } from "./series.js";
 import { span, view, zoom } from "./view.js";
 
 const LEAST_MS = 30_000;
 const FAR_APART = 12; // modes of so different sizes are seen on a logarithmic axis only
 const HOURS_S = 50 * 3600; // so long that the answer is from hours, which are kept for years
+const MOST_POINTS = 600;
 const SYNC = "gpud";
 
 /** @param {HTMLElement} figure */
@@ -34,7 +35,8 @@ export function history(figure) {
 
   /** Ask, and draw it; gives how long that is good for. Errors: those of json. */
   async function load(signal) {
-    const { since, until, points } = grid(span(), size(plot).width);
+    const [since, until] = span();
+    const points = Math.min(MOST_POINTS, Math.floor(size(plot).width / 2)); // two pixels for each
     let answer = await ask(since, until, points, signal);
     if (answer.source === "runs" && answer.series.length === 0) {
       const middle = (since + until) / 2;

@@ -1,30 +1,8 @@
 // The columns of /api/v1/history made into what a chart draws: one axis of time for all modes,
 // bands, and holes where nothing was measured.
 
-const MOST_POINTS = 600;
-const LEAST_POINTS = 60;
-const HOUR_S = 3600;
-const DAY_S = 86400;
-/** The widths of steps that the API has. */
-const STEPS_S = [
-  ...[1, 2, 3, 5, 10, 15, 20, 30],
-  ...[1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30].map((minutes) => 60 * minutes),
-  ...[1, 2, 3, 4, 6, 8, 12].map((hours) => HOUR_S * hours),
-  ...Array.from({ length: 12 }, (_, power) => 2 ** power * DAY_S),
-];
-const RUNS_S = 2 * DAY_S; // what is longer is answered from whole hours
 /** How much wider than usual the way to the next point may be: one run may be put off. */
 const HOLE = 2.5;
-
-/** Lay a question about [from, to] on a grid of steps; two pixels are worth a point. */
-export function grid([from, to], width) {
-  const points = Math.min(MOST_POINTS, Math.max(LEAST_POINTS, Math.floor(width / 2)));
-  const least = Math.max((to - from) / points, to - from > RUNS_S ? HOUR_S : 1);
-  const step = STEPS_S.find((each) => each >= least) ?? STEPS_S.at(-1);
-  const since = Math.floor(from / step) * step;
-  const until = Math.max(Math.ceil(to / step), since / step + 2) * step;
-  return { since, until, points: (until - since) / step, step };
-}
 
 /**
  * Shape: xs, then for each mode its median, p90 and p10; `rows` has for each mode and place which
