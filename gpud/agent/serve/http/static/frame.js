@@ -1,6 +1,6 @@
 // What all charts have in common: uPlot, its axes, its size, colours and type from the style sheet.
 
-import { labels, STEPS, tickLabels, ticks } from "./time.js";
+import { DAY, labels, MINUTE, zoneInUse } from "./time.js";
 
 const NARROW = 480;
 const DECADE = 64; // pixels in which marks at 1, 2 and 5 have room
@@ -18,6 +18,7 @@ export function make(plot, { data, series, scales, axes, hooks = {}, cursor = {}
   const options = {
     ...size(plot),
     legend: { show: false },
+    tzDate: local,
     focus: { alpha: 1 },
     padding: [18, 20, 0, 0], // to the right, half of the last label
     cursor: { y: false, points: { size: 7 }, ...cursor },
@@ -31,21 +32,31 @@ export function make(plot, { data, series, scales, axes, hooks = {}, cursor = {}
   return new globalThis.uPlot(options, data, plot);
 }
 
+/** A moment as a date whose hours are those of the zone in use. */
+function local(at_s) {
+  const date = new Date(at_s * 1000);
+  return zoneInUse.utc ? globalThis.uPlot.tzDate(date, "Etc/UTC") : date;
+}
+
 /** How large a chart is that fills its place. */
 export function size(plot) {
   const width = Math.max(120, Math.floor(plot.clientWidth));
   return { width, height: width < NARROW ? 200 : 240 };
 }
 
-/** The axis of time. */
+/** The axis of time: the date where a day begins, the year where it is another. */
 export function timeAxis() {
+  const [year, day] = ["\n{YYYY}-{MM}-{DD}", "\n{MM}-{DD}"];
+  const by = (step, text, years, days) => [step, text, years, null, days, null, null, null, 1];
   return {
     ...look(),
-    incrs: STEPS,
     space: 64,
     size: 46,
-    splits: (_, __, min, max, step) => ticks(min, max, step),
-    values: (_, splits, __, ___, step) => tickLabels(splits, step),
+    values: [
+      by(DAY, "{MM}-{DD}", "\n{YYYY}", null),
+      by(MINUTE, "{HH}:{mm}", year, day),
+      by(1, "{HH}:{mm}:{ss}", year, day),
+    ],
   };
 }
 

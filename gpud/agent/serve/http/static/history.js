@@ -87,7 +87,7 @@ export function history(figure) {
       bands: modes.map((_, number) => band(number)),
       axes: [timeAxis(), figureAxis(unit, logarithmic ? { filter: few } : {})],
       scales: {
-        x: { time: false, auto: false, range: (_, min, max) => [min, max] },
+        x: { auto: false, range: (_, min, max) => [min, max] },
         y: { distr: logarithmic ? 3 : 1, range: (_, min, max) => around(min, max, logarithmic) },
       },
       cursor: {
@@ -156,7 +156,7 @@ export function history(figure) {
   return {
     load,
     fit,
-    redraw: () => (u?.redraw(true), describe()),
+    redraw: () => (u?.redraw(true, true), describe()),
     resize: () => u?.setSize(size(plot)),
     chart: () => u,
   };

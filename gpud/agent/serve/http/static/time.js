@@ -5,14 +5,6 @@ export const zoneInUse = { utc: false };
 export const MINUTE = 60;
 export const HOUR = 3600;
 export const DAY = 86400;
-const MONTH = 30 * DAY;
-
-/** Distances between the marks of a time axis, in seconds; whole months are months. */
-export const STEPS = [
-  1, 5, 10, 30, MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE, 30 * MINUTE,
-  HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR,
-  DAY, 2 * DAY, 7 * DAY, 14 * DAY, MONTH, 2 * MONTH, 3 * MONTH, 6 * MONTH,
-];
 
 /** The name of the zone in use. */
 export function zone() {
@@ -68,59 +60,11 @@ export function rewrite(root, now_s = Date.now() / 1000) {
   }
 }
 
-/**
- * The marks of a time axis: on round times of the clock in use, also where an hour is left out or
- * comes twice. Unix seconds, ascending.
- */
-export function ticks(min, max, step) {
-  const [year, month, date] = fields(min);
-  const marks = [];
-  const add = (at_s) => {
-    if (at_s >= min && at_s <= max && at_s > (marks.at(-1) ?? -Infinity)) marks.push(at_s);
-  };
-  if (step >= MONTH) {
-    const months = Math.round(step / MONTH);
-    let number = month - (month % months);
-    while (at(year, number, 1) <= max) {
-      add(at(year, number, 1));
-      number += months;
-    }
-    return marks;
-  }
-  const days = Math.max(1, Math.round(step / DAY));
-  const first = days === 1 ? date : date - (Math.floor(at(year, month, date) / DAY) % days);
-  for (let number = first; at(year, month, number) <= max; number += days) {
-    for (let second = 0; second < (step < DAY ? DAY : 1); second += step) {
-      add(at(year, month, number, second));
-    }
-  }
-  return marks;
-}
-
-/** What is written at the marks: the date where a day begins, the year where it is another. */
-export function tickLabels(splits, step) {
-  let last = "";
-  return splits.map((at_s) => {
-    const date = day(at_s);
-    const shown = date.slice(0, 4) === last.slice(0, 4) ? date.slice(5) : date;
-    const text =
-      step >= DAY ? shown : date === last ? clock(at_s, step < MINUTE) :
-      `${clock(at_s, step < MINUTE)}\n${shown}`;
-    last = date;
-    return text;
-  });
-}
-
 function fields(at_s) {
   const date = new Date(at_s * 1000);
   const zone = zoneInUse.utc ? "UTC" : "";
   const names = ["FullYear", "Month", "Date", "Hours", "Minutes", "Seconds"];
   return names.map((name) => date[`get${zone}${name}`]());
-}
-
-function at(year, month, date, second = 0) {
-  const parts = [year, month, date, 0, 0, second];
-  return (zoneInUse.utc ? Date.UTC(...parts) : new Date(...parts).getTime()) / 1000;
 }
 
 function two(number) {
