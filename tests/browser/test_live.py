@@ -8,7 +8,7 @@ import pytest
 
 from tests.browser import past, worlds
 from tests.browser.serving import site
-from tests.browser.test_charts import LAUNCH, MODULE
+from tests.browser.test_charts import LAUNCH
 from tests.browser.watching import watched
 
 if TYPE_CHECKING:
@@ -90,25 +90,6 @@ def test_server_that_is_gone_is_reported_and_back_by_itself(browser: Browser, se
         # That nobody listened is what the browser itself says to its console.
         assert [text for text in seen.said if not text.endswith(GONE)] == []
         assert seen.abroad == []
-
-
-def test_refusals_say_since_when_once(browser: Browser, served: Site) -> None:
-    ask = f"""async () => {{ {MODULE} const live = await load("live.js");
-      await live.update();
-      const note = document.getElementById("unreachable");
-      let moved = 0;
-      const observer = new MutationObserver((all) => (moved += all.length));
-      observer.observe(note, {{ attributes: true, attributeFilter: ["hidden"] }});
-      await live.update();
-      await new Promise((go) => setTimeout(go));
-      return [note.hidden, moved];
-    }}"""
-    served.change(worlds.no_data())  # no chart asks for anything meanwhile
-    with watched(browser, served.url, past.NOW_S) as seen:
-        seen.page.goto(served.url)
-        seen.page.locator("html.js").wait_for()
-        seen.page.route(served.url, lambda route: route.fulfill(status=500))
-        assert seen.page.evaluate(ask) == [False, 0]
 
 
 def test_answer_that_does_not_come_is_not_waited_for(browser: Browser, served: Site) -> None:

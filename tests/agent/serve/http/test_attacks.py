@@ -47,7 +47,7 @@ def secure(server_tls: tuple[str, ssl.SSLContext]) -> Iterator[Armed]:
         yield made
 
 
-@pytest.fixture(params=["plain", "secure"])
+@pytest.fixture
 def listener(request: pytest.FixtureRequest) -> Armed:
     found: Armed = request.getfixturevalue(request.param)
     return found
@@ -68,34 +68,27 @@ def let_go(listener: Armed, before: int) -> None:
     until(lambda: descriptors() <= before, "the descriptors of before")
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /metr", b"GET / HTTP/1.1\r\nhost: localhost\r\nx: "])
-def test_a_thousand_silent_connections_turn_nobody_away(plain: Armed, sent: bytes) -> None:
-    answers(plain)
+@pytest.mark.parametrize(
+    ("listener", "count", "tls", "sent"),
+    [
+        ("plain", SILENT, False, b""),
+        ("plain", SILENT, False, b"GET /metr"),
+        ("plain", SILENT, False, b"GET / HTTP/1.1\r\nhost: localhost\r\nx: "),
+        ("secure", SILENT, False, b""),
+        ("secure", SILENT // 6, True, b""),
+        ("secure", SILENT // 6, False, b"\x16\x03\x01\x40\x00\x01"),  # half a hello
+    ],
+    indirect=["listener"],
+)
+def test_a_thousand_silent_connections_turn_nobody_away(
+    listener: Armed, count: int, sent: bytes, *, tls: bool
+) -> None:
+    answers(listener)
     before = descriptors()
     for _ in range(10):
-        plain.keep(SILENT // 10, sent)
-        answers(plain)
-    let_go(plain, before)
-
-
-@pytest.mark.parametrize(
-    ("count", "tls", "sent"),
-    [
-        (SILENT, False, b""),
-        (SILENT // 6, True, b""),
-        (SILENT // 6, False, b"\x16\x03\x01\x40\x00\x01"),
-    ],
-    ids=["no handshake", "after the handshake", "half a hello"],
-)
-def test_silent_connections_to_the_tls_port_turn_nobody_away(
-    secure: Armed, count: int, sent: bytes, *, tls: bool
-) -> None:
-    answers(secure)
-    before = descriptors()
-    for _ in range(5):
-        secure.keep(count // 5, sent, tls=tls)
-        answers(secure)
-    let_go(secure, before)
+        listener.keep(count // 10, sent, tls=tls)
+        answers(listener)
+    let_go(listener, before)
 
 
 def test_three_hundred_new_connections_a_second_keep_no_scraper_out(plain: Armed) -> None:

@@ -112,6 +112,7 @@ def lines(made: socket.socket) -> list[dict[str, object]]:
 
 
 def test_a_request_is_answered_with_the_uid_of_who_asks(run_dir: Path) -> None:
+    assert (run_dir / "api/api.sock").stat().st_mode & 0o777 == 0o600  # of a development run
     assert asked(run_dir) == [AlertLine(fingerprint=f"ab of {os.geteuid()}")]
     with connected(run_dir, encoded(ACK)) as made:
         assert lines(made) == [
@@ -207,10 +208,6 @@ def _served(run_dir: Path) -> bool:
         return bool(asked(run_dir))
     except GpudError:
         return False
-
-
-def test_in_a_development_run_the_socket_is_for_its_own_user(run_dir: Path) -> None:
-    assert (run_dir / "api/api.sock").stat().st_mode & 0o777 == 0o600
 
 
 def test_the_socket_takes_the_place_of_one_that_was_left_and_goes_at_the_end(

@@ -1,6 +1,6 @@
 // What all charts have in common: uPlot, its axes, its size, colours and type from the style sheet.
 
-import { DAY, labels, MINUTE, zoneInUse } from "./time.js";
+import { labels, tickLabels, zoneInUse } from "./time.js";
 
 const NARROW = 480;
 const DECADE = 64; // pixels in which marks at 1, 2 and 5 have room
@@ -44,19 +44,16 @@ export function size(plot) {
   return { width, height: width < NARROW ? 200 : 240 };
 }
 
-/** The axis of time: the date where a day begins, the year where it is another. */
+/**
+ * The axis of time. uPlot chooses the marks; it would write those in UTC an hour off in the night in
+ * which the browser's clock is changed.
+ */
 export function timeAxis() {
-  const [year, day] = ["\n{YYYY}-{MM}-{DD}", "\n{MM}-{DD}"];
-  const by = (step, text, years, days) => [step, text, years, null, days, null, null, null, 1];
   return {
     ...look(),
     space: 64,
     size: 46,
-    values: [
-      by(DAY, "{MM}-{DD}", "\n{YYYY}", null),
-      by(MINUTE, "{HH}:{mm}", year, day),
-      by(1, "{HH}:{mm}:{ss}", year, day),
-    ],
+    values: (_, splits, __, ___, step) => tickLabels(splits, step),
   };
 }
 

@@ -60,6 +60,20 @@ export function rewrite(root, now_s = Date.now() / 1000) {
   }
 }
 
+/** What is written at marks of time: the date where a day begins, the year where it is another. */
+export function tickLabels(splits, step) {
+  let last = "";
+  return splits.map((at_s) => {
+    const date = day(at_s);
+    const shown = date.slice(0, 4) === last.slice(0, 4) ? date.slice(5) : date;
+    const text =
+      step >= DAY ? shown : date === last ? clock(at_s, step < MINUTE) :
+      `${clock(at_s, step < MINUTE)}\n${shown}`;
+    last = date;
+    return text;
+  });
+}
+
 function fields(at_s) {
   const date = new Date(at_s * 1000);
   const zone = zoneInUse.utc ? "UTC" : "";
