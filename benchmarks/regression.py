@@ -35,7 +35,7 @@ from gpud.agent.alerts.state import AlertState
 from gpud.agent.history.records import Run
 from gpud.agent.history.schema import FILE
 from gpud.agent.history.store import History
-from gpud.agent.regression.detector import Parameters
+from gpud.agent.regression.detector import Spans
 from gpud.agent.regression.service import Regression
 from gpud.agent.state.board import Board
 from gpud.core.clock import Instant
@@ -119,7 +119,7 @@ class Life:
         self.history = History(folder)
         self.board = Board(made("1", 0.0))
         alerts = AlertState(self.history, board=self.board, now=now)
-        self.regression = Regression(self.history, alerts, Parameters(), board=self.board, now=now)
+        self.regression = Regression(self.history, alerts, Spans(), board=self.board, now=now)
         self.task: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:

@@ -27,7 +27,7 @@ from gpud.agent.measure.gate import Gate
 from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.pipeline import Pipeline
 from gpud.agent.measure.schedule import Schedule
-from gpud.agent.regression.detector import Parameters
+from gpud.agent.regression.detector import Spans
 from gpud.agent.regression.service import Regression
 from gpud.agent.serve.http.app import app
 from gpud.agent.serve.http.service import HttpService
@@ -115,11 +115,8 @@ class Agent:
         self.changes = ChangeDetection(history, board, now, boot_id)
         self.telemetry = self._telemetry()
         self.alerts = AlertState(history, board=board, now=now)
-        parameters = Parameters(
-            look_span_s=settings.detector.update_span_s,
-            window_span_s=settings.detector.window_span_s,
-        )
-        self.regression = Regression(history, self.alerts, parameters, board=board, now=now)
+        spans = Spans(settings.detector.update_span_s, settings.detector.window_span_s)
+        self.regression = Regression(history, self.alerts, spans, board=board, now=now)
         observer = Observer(self.telemetry, settings.sysroot)
         self.pipeline = Pipeline(
             settings,
@@ -155,7 +152,6 @@ class Agent:
         await _end(tasks)
         self.launcher.close()
         await self.telemetry.close()
-        await self.changes.settle()
         await self.regression.close()
         await self.alerts.close()
         await self.history.close()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpud.agent.regression.detector import Detector, Direction, Observation, Parameters
+from gpud.agent.regression.detector import Detector, Direction, Observation, Spans
 from gpud.core.sample import Flag
 from tests.child.running import INTERPRETED
 from tests.e2e.program import Program, cuda, nvml, only, program
@@ -227,10 +227,7 @@ class Machine:
     def expected(self) -> dict[str, list[Decision]]:
         """The same as the history gives it when it is judged in one go, without any program."""
         result: dict[str, list[Decision]] = {}
-        limits = Parameters(
-            look_span_s=self.detector["update_span_s"],
-            window_span_s=self.detector["window_span_s"],
-        )
+        limits = Spans(self.detector["update_span_s"], self.detector["window_span_s"])
         judges: dict[str, Detector] = {}
         driver = ""
         for run in self.runs():
@@ -238,7 +235,7 @@ class Machine:
             driver = run["driver"] or BY_CUDA.get(run["cuda"], driver)
             flags = [Flag(flag) for flag in json.loads(run["flags"])]
             for mode, median in run["medians"].items():
-                judge = judges.setdefault(mode, Detector(Direction.LOWER).configured(limits))
+                judge = judges.setdefault(mode, Detector(Direction.LOWER).covering(limits))
                 alarm = judge.push(Observation(run["finished_s"], median, driver, flags))
                 if alarm is not None:
                     ratio, kind = alarm.effect.ratio, alarm.kind.value

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from gpud.agent.regression.commands import Command
     from gpud.agent.regression.contexts import Difference
-    from gpud.agent.regression.detector import Alarm, DriverVerdict, Parameters, StreamStanding
+    from gpud.agent.regression.detector import Alarm, DriverVerdict, Spans, StreamStanding
     from gpud.core.sample import Condition, Flag, Inventory, ProbeSpec, RunReport
 
 JUDGED: Final = {
@@ -171,7 +171,7 @@ class Evaluator:
     its alarms must have other numbers than those that were raised before.
     """
 
-    parameters: Parameters
+    spans: Spans
     shared: SharedState = field(
         default_factory=lambda: SharedState(Contexts(OF_A_GPU), Contexts(OF_THE_CPU))
     )
@@ -252,11 +252,11 @@ class Evaluator:
             raise WireError(f"{key}: {error}") from error
         if stream.detector.direction is not JUDGED.get(stream.unit):
             raise WireError(f"{key}: {stream.unit} has the other direction")
-        stream.detector.configured(self.parameters)
+        stream.detector.covering(self.spans)
         self.streams[key] = stream
 
     def _new_detector(self, unit: Unit, seq: int) -> Detector:
-        detector = Detector(JUDGED[unit]).configured(self.parameters)
+        detector = Detector(JUDGED[unit]).covering(self.spans)
         detector.intake.next_seq = seq
         return detector
 

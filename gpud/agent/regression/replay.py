@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpud.agent.history.queries import PastRun, Start
     from gpud.agent.history.store import History
     from gpud.agent.regression.commands import Command
-    from gpud.agent.regression.detector import Parameters
+    from gpud.agent.regression.detector import Spans
     from gpud.agent.regression.evaluation import Results
     from gpud.core.sample import StreamKey
 
@@ -36,9 +36,9 @@ log = structlog.get_logger()
 class Replay:
     """One start: ``restore``, then ``runs``; the state of all streams is in ``evaluator``."""
 
-    def __init__(self, history: History, parameters: Parameters, start: Start) -> None:
+    def __init__(self, history: History, spans: Spans, start: Start) -> None:
         first_seq = {key: last.seq + 1 for key, last in start.alarms.items()}
-        self.evaluator = Evaluator(parameters, first_seq=first_seq)
+        self.evaluator = Evaluator(spans, first_seq=first_seq)
         self._history = history
         self._start = start
         self._upto = 0  # the newest run that the states contain

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gpud.agent.history.records import Run
     from gpud.agent.history.store import History
     from gpud.agent.regression.commands import Choice
-    from gpud.agent.regression.detector import Parameters, StreamStanding
+    from gpud.agent.regression.detector import Spans, StreamStanding
     from gpud.agent.regression.evaluation import FinalVerdict, Results, RunFigures, StreamAlarm
     from gpud.agent.state.board import Board
     from gpud.core.clock import Instant
@@ -86,7 +86,7 @@ class Regression:
         self,
         history: History,
         alerts: AlertState,
-        parameters: Parameters,
+        spans: Spans,
         *,
         board: Board,
         now: Callable[[], Instant],
@@ -94,10 +94,10 @@ class Regression:
         self.turn = asyncio.Lock()
         self._history = history
         self._alerts = alerts
-        self._parameters = parameters
+        self._spans = spans
         self._board = board
         self._now = now
-        self._evaluator = Evaluator(parameters)
+        self._evaluator = Evaluator(spans)
         self._early: deque[RunFigures] = deque(maxlen=WAITING_LIMIT)  # before the past was read
         self._ready = asyncio.Event()  # the past is read
         self._stirred = asyncio.Event()
@@ -210,7 +210,7 @@ class Regression:
             waiting = self._history.waiting
             self._early = deque(list(self._early)[len(self._early) - waiting :], WAITING_LIMIT)
         await self._alerts.load()
-        replay = Replay(self._history, self._parameters, start)
+        replay = Replay(self._history, self._spans, start)
         await replay.restore()
         self._evaluator, self._unsaved = replay.evaluator, Unsaved()
         with self._alerts.replaying():

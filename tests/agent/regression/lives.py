@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 from gpud.agent.alerts.state import AlertState
 from gpud.agent.history.records import Run
 from gpud.agent.history.store import History
-from gpud.agent.regression.detector import Parameters
+from gpud.agent.regression.detector import Spans
 from gpud.agent.regression.service import Regression
 from gpud.agent.state.board import Board
 from gpud.core.clock import Instant
@@ -45,7 +45,7 @@ def awaited(
 
 FIRST_S = 1_760_000_000.0
 MINUTE_S = 60.0
-PARAMETERS = Parameters()
+SPANS = Spans()
 
 
 def gpu(number: int = 0) -> Device:
@@ -100,13 +100,13 @@ def regression(
     history: History,
     board: Board | None = None,
     alerts: AlertState | None = None,
-    parameters: Parameters = PARAMETERS,
+    spans: Spans = SPANS,
     now: Callable[[], Instant] = lambda: Instant(FIRST_S, 0.0),
 ) -> Regression:
     """Wire a regression service; what is left out is of its own."""
     board = board or Board(made("1", 0.0))
     alerts = alerts or AlertState(history, board=board, now=now)
-    return Regression(history, alerts, parameters, board=board, now=now)
+    return Regression(history, alerts, spans, board=board, now=now)
 
 
 @dataclass
@@ -114,15 +114,13 @@ class Life:
     """One agent's life."""
 
     history: History
-    parameters: Parameters = PARAMETERS
+    spans: Spans = SPANS
     mono_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.board = Board(made("1", 0.0))
         self.alerts = AlertState(self.history, board=self.board, now=self.now)
-        self.regression = regression(
-            self.history, self.board, self.alerts, self.parameters, self.now
-        )
+        self.regression = regression(self.history, self.board, self.alerts, self.spans, self.now)
         self.task: asyncio.Task[None] | None = None
 
     def now(self) -> Instant:
@@ -170,10 +168,10 @@ class Life:
 
 @contextlib.asynccontextmanager
 async def life(
-    folder: Path, *, killed: bool = False, begun: bool = True, parameters: Parameters = PARAMETERS
+    folder: Path, *, killed: bool = False, begun: bool = True, spans: Spans = SPANS
 ) -> AsyncIterator[Life]:
     """``killed``: what is known at the end is not written, as after SIGKILL."""
-    agent = Life(History(folder), parameters)
+    agent = Life(History(folder), spans)
     if begun:
         await agent.begin()
     try:

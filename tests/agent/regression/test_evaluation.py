@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpud.agent.regression.commands import BASELINE_ACCEPTED, BASELINE_RESET, Choice, Command
-from gpud.agent.regression.detector import ChangeKind, Observation, Parameters, VerdictState
+from gpud.agent.regression.detector import ChangeKind, Observation, Spans, VerdictState
 from gpud.agent.regression.evaluation import (
     Evaluator,
     RunFigures,
@@ -36,7 +36,7 @@ FIRST_S = 1_760_000_000.0
 SUBMIT = StreamKey("GPU-0", "launch", "submit")
 ROUNDTRIP = StreamKey("GPU-0", "launch", "roundtrip")
 CALL = StreamKey(None, "cpu_call", "call")
-QUICK = Parameters(look_span_s=0.0, window_span_s=0.0)
+QUICK = Spans(0.0, 0.0)
 REPORT = replace(
     snapshots.launches(), conditions={"probe_version": 3, "after.ac": True, "kernel": "6.6"}
 )
@@ -136,7 +136,7 @@ def state(evaluator: Evaluator) -> dict[str, Any]:
 
 def restarted(evaluator: Evaluator) -> Evaluator:
     shared = msgspec.json.decode(msgspec.json.encode(evaluator.shared), type=SharedState)
-    restored = Evaluator(evaluator.parameters, shared)
+    restored = Evaluator(evaluator.spans, shared)
     for key in evaluator.streams:
         restored.restore(key, evaluator.encoded(key))
     return restored

@@ -21,7 +21,7 @@ from gpud.agent.history import records
 from gpud.agent.history.schema import FILE
 from gpud.agent.history.store import Store
 from gpud.agent.regression.commands import BASELINE_ACCEPTED, BASELINE_RESET, Choice, Command
-from gpud.agent.regression.detector import Parameters
+from gpud.agent.regression.detector import Spans
 from gpud.agent.regression.evaluation import stream_key
 from gpud.core.sample import Backend, Flag, Inventory, Pace, ProbeSpec, StreamKey, Unit
 from tests.agent.regression.lives import FIRST_S, World, awaited, gpu, life
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpud.agent.history.records import Run
     from gpud.core.sample import Condition
 
-QUICK = Parameters(look_span_s=0.0, window_span_s=0.0)
+QUICK = Spans(0.0, 0.0)
 SUBMIT = StreamKey("GPU-0", "launch", "submit")
 
 
@@ -73,7 +73,7 @@ def update(world: World, before: int = 100, after: int = 40, factor: float = 1.1
 
 async def lived(folder: Path, runs: Sequence[Run], *, killed: bool = False) -> dict[str, Any]:
     """Give the states after a life in which these runs came."""
-    async with life(folder, killed=killed, parameters=QUICK) as agent:
+    async with life(folder, killed=killed, spans=QUICK) as agent:
         await agent.keep(runs)
         await agent.settled()
         return {str(name): state for name, state in agent.states().items()}
@@ -131,7 +131,7 @@ async def test_runs_during_the_replay_are_evaluated_after_it(folder: Path) -> No
     straight = await lived(folder / "straight", runs)
     (folder / "busy").mkdir()
     await lived(folder / "busy", runs[:90], killed=True)
-    async with life(folder / "busy", parameters=QUICK, begun=False) as agent:
+    async with life(folder / "busy", spans=QUICK, begun=False) as agent:
         keeping = asyncio.create_task(agent.keep(runs[90:]))
         await agent.begin()
         await keeping
@@ -141,7 +141,7 @@ async def test_runs_during_the_replay_are_evaluated_after_it(folder: Path) -> No
 @awaited
 async def test_return_of_the_old_driver_ends_the_alert(folder: Path) -> None:
     world = World()
-    async with life(folder, parameters=QUICK) as agent:
+    async with life(folder, spans=QUICK) as agent:
         await agent.keep(update(world, factor=1.2))
         await agent.settled()
         assert [alert.firing for alert in agent.board.read().alerts.alerts] == [True]
@@ -158,7 +158,7 @@ async def test_run_numbers_that_begin_again_lie_behind_the_states(folder: Path) 
     change(folder, "DELETE FROM samples")
     change(folder, "DELETE FROM runs")  # the machine was off for longer than runs are kept
     await lived(folder, world.runs(10), killed=True)
-    async with life(folder, parameters=QUICK) as agent:
+    async with life(folder, spans=QUICK) as agent:
         assert agent.standing().seen == 60
 
 
@@ -172,7 +172,7 @@ async def test_damaged_state_is_learnt_again_alone(folder: Path, body: str) -> N
         "UPDATE states SET body = CAST(? AS TEXT) WHERE name LIKE '%submit%'",
         body.encode("latin-1"),
     )
-    async with life(folder, parameters=QUICK) as agent:
+    async with life(folder, spans=QUICK) as agent:
         assert {str(name): state for name, state in agent.states().items()} == straight
 
 
@@ -181,7 +181,7 @@ async def test_damaged_contexts_learn_all_streams_again_and_repeat_no_alert(fold
     world = World()
     await lived(folder, update(world, factor=1.2))
     change(folder, "UPDATE states SET body = '{}' WHERE name = 'contexts'")
-    async with life(folder, parameters=QUICK) as agent:
+    async with life(folder, spans=QUICK) as agent:
         await agent.settled()
         assert len(agent.standing().open) == 1
         assert len(agent.board.read().alerts.alerts) == 1
@@ -197,7 +197,7 @@ async def test_history_without_states_is_evaluated_and_its_regression_is_an_aler
     await lived(folder, update(World(), factor=1.2))
     for table in ("states", "alarms", "verdicts", "alerts"):  # as an older release left it
         change(folder, f"DELETE FROM {table}")  # noqa: S608  # ours
-    async with life(folder, parameters=QUICK) as agent:
+    async with life(folder, spans=QUICK) as agent:
         await agent.settled()
         assert [alert.firing for alert in agent.board.read().alerts.alerts] == [True]
     assert len(rows(folder, "SELECT seq FROM alarms")) == 1
@@ -206,14 +206,14 @@ async def test_history_without_states_is_evaluated_and_its_regression_is_an_aler
 @awaited
 async def test_new_history_file_gets_the_states_of_all_streams(folder: Path) -> None:
     one_gpu, other = World(), World(device=gpu(1))
-    async with life(folder, parameters=QUICK) as agent:
+    async with life(folder, spans=QUICK) as agent:
         await agent.keep(one_gpu.runs(30) + other.runs(30))
         await agent.regression.save()
         for suffix in ("", "-wal", "-shm"):
             (folder / f"{FILE}{suffix}").unlink()
         await agent.keep(other.runs(1))
         straight = agent.states()
-    async with life(folder, parameters=QUICK) as agent:
+    async with life(folder, spans=QUICK) as agent:
         assert agent.states() == straight
 
 
@@ -223,7 +223,7 @@ async def test_full_disk_stops_no_evaluation_and_results_are_written_later(folde
     (folder / "straight").mkdir()
     straight = await lived(folder / "straight", runs)
     (full := folder / "full").mkdir()
-    async with life(full, parameters=QUICK) as agent:
+    async with life(full, spans=QUICK) as agent:
         await agent.keep(runs[:90])
         size = os.statvfs(full)
         (ballast := full / "ballast").write_bytes(b"x" * (size.f_bavail * size.f_frsize))
@@ -242,7 +242,7 @@ async def test_full_disk_stops_no_evaluation_and_results_are_written_later(folde
 @awaited
 async def test_accepted_speed_is_the_baseline_and_its_alert_ends(folder: Path) -> None:
     world = World()
-    async with life(folder, parameters=QUICK, killed=True) as agent:
+    async with life(folder, spans=QUICK, killed=True) as agent:
         await agent.keep(update(world, factor=1.2))
         await agent.settled()
         agent.mono_s = world.at_s - FIRST_S
@@ -254,7 +254,7 @@ async def test_accepted_speed_is_the_baseline_and_its_alert_ends(folder: Path) -
         assert [alert.firing for alert in agent.board.read().alerts.alerts] == [False]
         await agent.keep(world.runs(20))
         straight = agent.states()
-    async with life(folder, parameters=QUICK) as agent:
+    async with life(folder, spans=QUICK) as agent:
         assert agent.states() == straight
 
 
@@ -262,7 +262,7 @@ async def test_accepted_speed_is_the_baseline_and_its_alert_ends(folder: Path) -
 async def test_command_has_one_place_among_the_runs_live_and_in_a_replay(folder: Path) -> None:
     runs, choice = World().runs(80), Choice(mode="submit")
     (heard := folder / "heard").mkdir()
-    async with life(heard, parameters=QUICK) as agent:
+    async with life(heard, spans=QUICK) as agent:
         await agent.keep(runs[:50])
         await agent.regression.decide(BASELINE_RESET, 7, choice)
         await agent.keep(runs[50:])
@@ -270,7 +270,7 @@ async def test_command_has_one_place_among_the_runs_live_and_in_a_replay(folder:
     (found := folder / "found").mkdir()
     await lived(found, runs[:50], killed=True)
     reset_before(found, choice, runs[49].finished_s)
-    async with life(found, parameters=QUICK) as agent:
+    async with life(found, spans=QUICK) as agent:
         await agent.keep(runs[50:])
         assert agent.states() == straight
 
@@ -280,7 +280,7 @@ async def test_stream_without_a_sample_for_a_week_is_hidden_and_returns_as_it_wa
     folder: Path,
 ) -> None:
     first, second = World(), World(device=gpu(1), unit=Unit.SECONDS)
-    async with life(folder, parameters=QUICK) as agent:
+    async with life(folder, spans=QUICK) as agent:
         await agent.keep(first.runs(30))
         second.at_s = FIRST_S + 9 * 86400
         await agent.keep(second.runs(5))
@@ -290,13 +290,13 @@ async def test_stream_without_a_sample_for_a_week_is_hidden_and_returns_as_it_wa
         await agent.keep(first.runs(1))
         assert agent.board.read().regression.streams[SUBMIT].seen == 31
         await agent.keep(second.runs(1))
-    async with life(folder, parameters=QUICK) as agent:
+    async with life(folder, spans=QUICK) as agent:
         assert agent.board.read().regression.streams[SUBMIT].seen == 31
     second.at_s += 9 * 86400
     await lived(folder, second.runs(5))
     first.at_s = second.at_s
     await lived(folder, first.runs(1), killed=True)
-    async with life(folder, parameters=QUICK) as agent:
+    async with life(folder, spans=QUICK) as agent:
         assert agent.board.read().regression.streams[SUBMIT].seen == 32
 
 
@@ -312,10 +312,9 @@ async def test_more_slow_samples_are_explained_by_the_slow_ones(folder: Path) ->
     }
 
     world = World(modes=("roundtrip", "submit"))
-    often = Parameters(window_span_s=0.0, share_window=20)
-    async with life(folder, parameters=often) as agent:
-        await agent.keep(world.runs(100, conditions=free))
-        await agent.keep([world.run(Flag.LOW, conditions=capped, level=15e-6) for _ in range(40)])
+    async with life(folder, spans=QUICK) as agent:
+        await agent.keep(world.runs(480, conditions=free))
+        await agent.keep([world.run(Flag.LOW, conditions=capped, level=15e-6) for _ in range(110)])
         await agent.settled()
         (alert,) = agent.board.read().alerts.alerts
     assert "more often in a slow power state" in alert.summary
@@ -331,7 +330,7 @@ async def test_alert_of_a_stream_that_cannot_be_measured_any_more_ends(
     folder: Path, what: str
 ) -> None:
     slow, other = World(), World(device=gpu(1))
-    async with life(folder, parameters=QUICK) as agent:
+    async with life(folder, spans=QUICK) as agent:
         await agent.keep(update(slow))
         await agent.settled()
         devices = (gpu(1),) if what == "gone" else (gpu(0), gpu(1))

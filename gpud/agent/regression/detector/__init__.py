@@ -16,7 +16,7 @@ from gpud.agent.regression.detector.model import (
     VerdictState,
     refusal,
 )
-from gpud.agent.regression.detector.parameters import Parameters
+from gpud.agent.regression.detector.parameters import Spans
 from gpud.agent.regression.detector.stream import ENCODER, Detector, decode_hook, detect
 
 __all__ = [
@@ -28,8 +28,8 @@ __all__ = [
     "DriverVerdict",
     "Effect",
     "Observation",
-    "Parameters",
     "SampleRefusal",
+    "Spans",
     "StreamStanding",
     "VerdictState",
     "decode_hook",

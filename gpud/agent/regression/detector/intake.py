@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from gpud.agent.regression.detector import parameters
 from gpud.agent.regression.detector.level import LevelSample
 from gpud.agent.regression.detector.model import UNJUDGED, refusal
+from gpud.agent.regression.detector.parameters import Spans
 from gpud.core.sample import Flag
 from gpud.core.stats import median
 
 if TYPE_CHECKING:
     from gpud.agent.regression.detector.model import Observation
-    from gpud.agent.regression.detector.parameters import Parameters
 
 INTERVALS: Final = 31
 """Of which the median is the usual spacing."""
@@ -46,18 +47,26 @@ class Intake(msgspec.Struct, dict=True):
     settle: int = 0
     settle_from_s: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Cover the usual spans; settings of others are no part of the state."""
+        self.spans = Spans()
+
     @cached_property
     def spacing_s(self) -> float:
         """The usual interval between samples; 0 while it is unknown."""
         return median(self.intervals) if self.intervals else 0.0
 
-    def covers(self, m: int, span_s: float) -> bool:
-        """Say whether ``m`` judged samples at the usual spacing reach over so much time."""
-        return m * self.together * self.spacing_s >= span_s
+    def fills_look(self, m: int) -> bool:
+        """Return whether ``m`` judged samples reach over the time that a look has to cover."""
+        return m * self.together * self.spacing_s >= self.spans.look_s
 
-    def is_look(self, m: int, parameters: Parameters) -> bool:
+    def fills_window(self, m: int) -> bool:
+        """Return whether ``m`` judged samples reach over the time that a change has to last."""
+        return m * self.together * self.spacing_s >= self.spans.window_s
+
+    def is_look(self, m: int) -> bool:
         """Say whether so many samples of a new driver are looked at."""
-        return m in parameters.looks and self.covers(m, parameters.look_span_s)
+        return m in parameters.LOOKS and self.fills_look(m)
 
     def refuse(self, observation: Observation) -> bool:
         """Count a sample; say whether it is refused altogether."""
@@ -67,7 +76,7 @@ class Intake(msgspec.Struct, dict=True):
             self.refused[reason] = self.refused.get(reason, 0) + 1
         return reason is not None
 
-    def enter(self, observation: Observation, parameters: Parameters) -> bool:
+    def enter(self, observation: Observation) -> bool:
         """Note when and under which driver a sample was taken; say whether the driver is new."""
         at_s = observation.at_s
         pause = False
@@ -75,22 +84,22 @@ class Intake(msgspec.Struct, dict=True):
             # A clock set back makes an interval below zero, which says nothing about the spacing.
             interval = at_s - self.last_s
             usual = self.spacing_s
-            pause = interval > max(parameters.pause_s, parameters.pause_ratio * usual) and usual > 0
+            pause = interval > max(parameters.PAUSE_S, parameters.PAUSE_RATIO * usual) and usual > 0
             if interval > 0:
                 self.intervals.append(interval)
                 del self.intervals[:-INTERVALS]
                 self.__dict__.pop("spacing_s", None)
         updated = self.driver is not None and observation.driver != self.driver
         if self.driver is None or updated or pause or Flag.RESUME in observation.flags:
-            self.settle, self.settle_from_s = parameters.settle, at_s
+            self.settle, self.settle_from_s = parameters.SETTLE, at_s
         self.last_s, self.driver = at_s, observation.driver
         return updated
 
-    def settled(self, at_s: float, parameters: Parameters) -> bool:
+    def settled(self, at_s: float) -> bool:
         """Say whether enough samples or time have gone by; counts this sample."""
         if self.settle > 0:
             self.settle -= 1
-            if at_s - self.settle_from_s <= parameters.settle_s:
+            if at_s - self.settle_from_s <= parameters.SETTLE_S:
                 self._leave_out(SETTLING)
                 return False
             self.settle = 0
@@ -106,16 +115,16 @@ class Intake(msgspec.Struct, dict=True):
     def _leave_out(self, reason: str) -> None:
         self.set_aside[reason] = self.set_aside.get(reason, 0) + 1
 
-    def group_size(self, parameters: Parameters) -> int:
+    def group_size(self) -> int:
         """Return how many samples are judged as one.
 
-        So many that a window of ``share_window`` covers the time which a change under the same
+        So many that a window of ``SHARE_WINDOW`` covers the time which a change under the same
         driver has to last: at a sample a minute that is one, at one every ten seconds five.
         """
         spacing_s = self.spacing_s
         if spacing_s <= 0:
             return 1
-        return max(1, math.ceil(parameters.window_span_s / parameters.share_window / spacing_s))
+        return max(1, math.ceil(self.spans.window_s / parameters.SHARE_WINDOW / spacing_s))
 
 
 class Grouped(msgspec.Struct, array_like=True):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpud.agent.regression.detector import parameters
 from gpud.agent.regression.detector.level import LevelChange, LevelSample
 from gpud.agent.regression.detector.model import ChangeKind
 from gpud.agent.regression.detector.parameters import KEEP, stepped
@@ -22,16 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpud.agent.regression.detector.intake import Intake
-    from gpud.agent.regression.detector.parameters import Parameters
 
 RECENT = 240
 FEWEST = 8
 _DIGITS = bytes.maketrans(b"01", b"\0\1")
 
 
-def moved(
-    before: Sequence[float], latest: Sequence[float], gap: float, parameters: Parameters
-) -> bool:
+def moved(before: Sequence[float], latest: Sequence[float], gap: float) -> bool:
     """Say whether the share of marks in ``latest`` is another than ``before``, for good.
 
     Shapes: float[n] and float[m] of 0 and 1, n >= m. ``gap``: what a mark costs; the effect is that
@@ -40,14 +38,14 @@ def moved(
     n, m = len(before), len(latest)
     share = sum(before) / n
     shift = (sum(latest) / m - share) * gap
-    if abs(shift) <= parameters.share_least:
+    if abs(shift) <= parameters.SHARE_LEAST:
         return False
     sums = [0.0, *accumulate(before)]
     farthest = max(abs((sums[at + m] - sums[at]) / m - share) for at in range(n - m + 1))
     limit = max(
-        parameters.share_least,
-        parameters.share_sigmas * abs(gap) * error(before, latest),
-        parameters.share_factor * abs(gap) * farthest,
+        parameters.SHARE_LEAST,
+        parameters.SHARE_SIGMAS * abs(gap) * error(before, latest),
+        parameters.SHARE_FACTOR * abs(gap) * farthest,
     )
     if abs(shift) <= limit:
         return False
@@ -107,10 +105,10 @@ class Marks(msgspec.Struct):
         """The share among the latest samples, None before there are enough."""
         return self.tail.count("1") / len(self.tail) if len(self.tail) >= FEWEST else None
 
-    def before(self, m: int, parameters: Parameters) -> bytes:
+    def before(self, m: int) -> bytes:
         """Return the marks before the last ``m``; none while they are too few to compare with."""
         length = stepped(min(len(self.first), self.count - m))
-        return _numbers(self.first[:length]) if length >= parameters.share_reference * m else b""
+        return _numbers(self.first[:length]) if length >= parameters.SHARE_REFERENCE * m else b""
 
     def latest(self, m: int) -> bytes:
         """Return the last ``m``."""
@@ -157,9 +155,7 @@ class Share(msgspec.Struct):
         latest.append(point.y)
         del latest[:-RECENT]
 
-    def change(
-        self, since_seq: int | None, intake: Intake, parameters: Parameters
-    ) -> LevelChange | None:
+    def change(self, since_seq: int | None, intake: Intake) -> LevelChange | None:
         """Look for a share that moved, and so moved the mean though each state stayed as it was.
 
         ``since_seq``: look at all that a new driver brought since, if it is time to; and in any
@@ -170,23 +166,19 @@ class Share(msgspec.Struct):
         if since_seq is not None:
             points = [point for point in self.marks.points(RECENT) if point.seq >= since_seq]
             m = len(points)
-            if m >= parameters.short and intake.is_look(m, parameters):
-                finding = self._moved(m, points, parameters)
+            if m >= parameters.SHORT and intake.is_look(m):
+                finding = self._moved(m, points)
                 if finding is not None:
                     return finding
-        m = parameters.share_window
-        if not intake.covers(m, parameters.window_span_s):
-            return None
-        return self._moved(m, None, parameters)
+        m = parameters.SHARE_WINDOW
+        return self._moved(m, None) if intake.fills_window(m) else None
 
-    def _moved(
-        self, m: int, points: list[LevelSample] | None, parameters: Parameters
-    ) -> LevelChange | None:
+    def _moved(self, m: int, points: list[LevelSample] | None) -> LevelChange | None:
         """Compare the last ``m`` samples; ``points`` are of the new share, None: to be placed."""
         usual = median(self.usual)
         gap = location(sorted(self.slow)).mean - usual  # there may be several slow states
-        before = self.marks.before(m, parameters)
-        if not before or not moved(before, self.marks.latest(m), gap, parameters):
+        before = self.marks.before(m)
+        if not before or not moved(before, self.marks.latest(m), gap):
             return None
         points = self.marks.placed(m) if points is None else points
         latest, share = [point.y for point in points], sum(before) / len(before)
@@ -208,16 +200,14 @@ class Busy(msgspec.Struct):
     before: float | None = None
     since_s: float | None = None
 
-    def add(
-        self, point: LevelSample, intake: Intake, parameters: Parameters, *, busy: bool
-    ) -> None:
+    def add(self, point: LevelSample, intake: Intake, *, busy: bool) -> None:
         """Take one sample in, and note whether it confirms that the share moved."""
         self.marks.add(point, mark=busy)
-        m = parameters.share_window
-        if not intake.covers(m, parameters.window_span_s):
+        m = parameters.SHARE_WINDOW
+        if not intake.fills_window(m):
             return
-        before = self.marks.before(m, parameters)
-        if before and moved(before, self.marks.latest(m), 1.0, parameters):
+        before = self.marks.before(m)
+        if before and moved(before, self.marks.latest(m), 1.0):
             points = self.marks.placed(m)
             self.before, self.since_s = sum(before) / len(before), points[0].at_s
             self.marks.restart(points)

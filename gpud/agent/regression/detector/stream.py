@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 import msgspec
 
-from gpud.agent.regression.detector import windows
+from gpud.agent.regression.detector import parameters, windows
 from gpud.agent.regression.detector.intake import SETTLING, Grouped, Intake, Silence, combined
 from gpud.agent.regression.detector.level import Integers, LevelChange, LevelSample, SpeedLevel
 from gpud.agent.regression.detector.model import (
@@ -22,7 +22,7 @@ from gpud.agent.regression.detector.model import (
     StreamStanding,
     VerdictState,
 )
-from gpud.agent.regression.detector.parameters import Parameters
+from gpud.agent.regression.detector.parameters import Spans
 from gpud.agent.regression.detector.share import Busy, Share
 from gpud.agent.regression.detector.windows import Trial
 from gpud.core.sample import Flag
@@ -73,13 +73,9 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
     last_judged_s: float | None = None
     version: Literal[2] = 2  # raised when a state of before would be misread
 
-    def __post_init__(self) -> None:
-        """Decide by the parameters that every stream has."""
-        self.parameters = Parameters()
-
-    def configured(self, parameters: Parameters) -> Detector:
-        """Decide by other parameters; returns itself."""
-        self.parameters = parameters
+    def covering(self, spans: Spans) -> Detector:
+        """Cover these spans before a change is believed; returns itself."""
+        self.intake.spans = spans
         return self
 
     def push(self, observation: Observation) -> Alarm | None:
@@ -88,23 +84,23 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         Samples come in the order in which they were taken, whatever the clock said. One that
         cannot be a measurement is counted in ``standing().refused`` and changes nothing else.
         """
-        intake, parameters = self.intake, self.parameters
+        intake = self.intake
         seq, at_s = intake.next_seq, observation.at_s
         if intake.refuse(observation):
             return None
         if intake.driver is None:
             self.level.driver = observation.driver
-        if intake.enter(observation, parameters):
+        if intake.enter(observation):
             self.level = self._under(observation, seq)
-        if not intake.settled(at_s, parameters):
+        if not intake.settled(at_s):
             self.silence.add(at_s, SETTLING)
             return None
         marks = intake.marks(observation)
         self.silence.add(at_s, next((flag.value for flag in Flag if flag in marks), ""))
         point = LevelSample(seq, at_s, self._logarithm(observation.value))
-        intake.together = intake.group_size(parameters)
+        intake.together = intake.group_size()
         if Flag.JUMPED not in marks and seq % intake.together == 0:
-            self.busy.add(point, intake, parameters, busy=Flag.BUSY in marks)
+            self.busy.add(point, intake, busy=Flag.BUSY in marks)
         if marks - {Flag.LOW}:
             return None
         if not marks:
@@ -152,9 +148,9 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         trial, m = self.trial, self.level.own
         if trial is None or trial.reported:
             return self.settled
-        looks, silent = self.parameters.looks, self.silence.why
-        past = [n for n in looks if n <= m and self.intake.is_look(n, self.parameters)]
-        limit = math.expm1(trial.limit(self.parameters, past[-1])) if past else None
+        silent = self.silence.why
+        past = [n for n in parameters.LOOKS if n <= m and self.intake.is_look(n)]
+        limit = math.expm1(trial.limit(past[-1])) if past else None
         why = None if silent is None else MARKED.format(why=silent)
         return self._verdict(
             trial, VerdictState.UNDECIDED if past else VerdictState.LEARNING, None, limit, why
@@ -219,7 +215,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
                 base = self.trial.base
             else:
                 self._remember(self.trial.base)
-        if base.count >= FEWEST and self.intake.covers(base.count, self.parameters.look_span_s):
+        if base.count >= FEWEST and self.intake.fills_look(base.count):
             base.rest()
             self.trial = Trial(base, driver, seq, at_s, left)
         else:
@@ -234,9 +230,9 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         trial = self.trial
         if trial is None:
             return None
-        finding = trial.finding(self.level, self.intake, self.parameters)
+        finding = trial.finding(self.level, self.intake)
         if finding is None:
-            if self.level.own >= self.parameters.looks[-1]:
+            if self.level.own >= parameters.LOOKS[-1]:
                 self._settle(VerdictState.NO_CHANGE)
                 self._remember(trial.base)
             return None
@@ -249,7 +245,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
     def _steady(self, point: LevelSample) -> Alarm | None:
         """Look for a change under the same driver."""
         level = self.level
-        finding = windows.change(level, self.intake, self.parameters)
+        finding = windows.change(level, self.intake)
         if finding is None:
             return None
         if self.trial is not None:
@@ -264,14 +260,14 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
 
     def _shared(self, point: LevelSample) -> Alarm | None:
         """Look for a share of slow samples that moved, with an update or under the same driver."""
-        trial, parameters = self.trial, self.parameters
+        trial = self.trial
         open_trial = None if trial is None or trial.reported else trial
         since_seq = None if open_trial is None else open_trial.since_seq
-        finding = self.share.change(since_seq, self.intake, parameters)
+        finding = self.share.change(since_seq, self.intake)
         if finding is None:
             return None
         self.share.marks.restart(finding.points)
-        slack = parameters.share_window // 4 * self.intake.together  # as roughly is it placed
+        slack = parameters.SHARE_WINDOW // 4 * self.intake.together  # as roughly is it placed
         if open_trial is None or abs(finding.first.seq - open_trial.since_seq) > slack:
             return self._alarm(finding, (self.level.driver, self.level.driver), point)
         open_trial.reported = True
@@ -312,7 +308,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
             other
             for other in self.open
             if self._of_share(other) is self._of_share(alarm)
-            and after <= self._logarithm(other.before) + self.parameters.near
+            and after <= self._logarithm(other.before) + parameters.NEAR
         ]
         self.open = [other for other in self.open if other not in ended]
         return replace(alarm, closes=tuple(other.seq for other in ended))
@@ -330,7 +326,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
     def _over(self, now: float, alarm: Alarm) -> bool:
         """Return whether a level is near that of before an alarm, and nearer than to its own."""
         before, after = self._logarithm(alarm.before), self._logarithm(alarm.after)
-        return now - before < min(self.parameters.near, (after - before) / 2)
+        return now - before < min(parameters.NEAR, (after - before) / 2)
 
     def _of_share(self, alarm: Alarm) -> bool:
         """Say whether an alarm is of a share and no level: where the slow samples are marked."""
@@ -343,13 +339,13 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         trial, m = self.trial, self.level.own
         self.trial = None
         if trial is not None and (effect is not None or not trial.reported):
-            limit = None if why else math.expm1(trial.limit(self.parameters, m))
+            limit = None if why else math.expm1(trial.limit(m))
             self.settled = self._verdict(trial, state, effect, limit, why)
 
     def _remember(self, level: SpeedLevel) -> None:
         level.rest()
         others = [other for other in self.left if other is not level]
-        self.left = [*others, level][-self.parameters.levels_kept :]
+        self.left = [*others, level][-parameters.LEVELS_KEPT :]
 
     def _take_up(self, left: SpeedLevel | None) -> None:
         """Go on with an old level where the new one lies close to it.
@@ -364,10 +360,10 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
             if other is not left and other.count >= FEWEST
         ]
         distance, old = min(near, key=lambda pair: pair[0], default=(math.inf, None))
-        if old is None or distance >= self.parameters.near:
+        if old is None or distance >= parameters.NEAR:
             return
         self.left.remove(old)
-        excursion = left.latest(self.parameters.excursion) if left else array("d")
+        excursion = left.latest(parameters.EXCURSION) if left else array("d")
         self.level = old.entered(level, excursion)
 
     def _effect(self, finding: LevelChange) -> Effect:
@@ -408,13 +404,12 @@ class Detection(TypedDict):
     ratio: float
 
 
-def detect(  # noqa: PLR0913, PLR0917  # the harness's signature
+def detect(
     timestamps: Sequence[float],
     values: Sequence[float],
     context: Sequence[str],
     direction: str,
     flags: Sequence[str] | None = None,
-    parameters: Parameters | None = None,
 ) -> list[Detection]:
     """Evaluate a recorded stream.
 
@@ -424,7 +419,7 @@ def detect(  # noqa: PLR0913, PLR0917  # the harness's signature
     flag, or for sequences of different lengths.
     """
     words = flags if flags is not None else [""] * len(values)
-    detector = Detector(Direction(direction)).configured(parameters or Parameters())
+    detector = Detector(Direction(direction))
     detections: list[Detection] = []
     for at_s, value, driver, word in zip(timestamps, values, context, words, strict=True):
         marks = (Flag(word),) if word else ()

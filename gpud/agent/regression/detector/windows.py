@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpud.agent.regression.detector import parameters
 from gpud.agent.regression.detector.level import LevelChange, LevelSample, SpeedLevel
 from gpud.agent.regression.detector.model import ChangeKind
 from gpud.agent.regression.detector.reference import largest_gain, split_in_time
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpud.agent.regression.detector.intake import Intake
-    from gpud.agent.regression.detector.parameters import Parameters
     from gpud.agent.regression.detector.reference import Reference
 
 FEWEST_EITHER_SIDE = 3
@@ -46,15 +46,13 @@ class Trial(msgspec.Struct, dict=True):
         """The last samples of the level before, as they were when the driver changed."""
         return self.base.standard()
 
-    def finding(
-        self, level: SpeedLevel, intake: Intake, parameters: Parameters
-    ) -> LevelChange | None:
+    def finding(self, level: SpeedLevel, intake: Intake) -> LevelChange | None:
         """Look at all that the new driver brought, if it is time to; give a confirmed change."""
         m, before = level.own, self.before
-        if not intake.is_look(m, parameters):
+        if not intake.is_look(m):
             return None
         values = level.latest(m)
-        shift, limit = before.shift(values), self.limit(parameters, m)
+        shift, limit = before.shift(values), self.limit(m)
         if abs(shift) <= limit or not before.agrees(values, shift):
             return None
         if not both_halves(before, values, shift, limit):
@@ -62,32 +60,32 @@ class Trial(msgspec.Struct, dict=True):
         first = LevelSample(self.since_seq, self.since_s, 0.0)
         return _finding(ChangeKind.DRIVER, before, level.points(m), first)
 
-    def limit(self, parameters: Parameters, m: int) -> float:
+    def limit(self, m: int) -> float:
         """Give the smallest shift that ``m`` samples of the new driver could confirm."""
-        before, short = self.before, m < parameters.short
-        least = parameters.update_least_short if short else parameters.update_least
+        before, short = self.before, m < parameters.SHORT
+        least = parameters.UPDATE_LEAST_SHORT if short else parameters.UPDATE_LEAST
         strayings = before.strayings(m)
-        farthest = quantile(strayings, parameters.update_quantile) if strayings else 0.0
+        farthest = quantile(strayings, parameters.UPDATE_QUANTILE) if strayings else 0.0
         return max(
-            least, parameters.update_sigmas * before.noise(m), parameters.update_factor * farthest
+            least, parameters.UPDATE_SIGMAS * before.noise(m), parameters.UPDATE_FACTOR * farthest
         )
 
 
-def change(level: SpeedLevel, intake: Intake, parameters: Parameters) -> LevelChange | None:
+def change(level: SpeedLevel, intake: Intake) -> LevelChange | None:
     """Look for a change under the same driver; the shortest window that confirms it wins."""
-    for m, least in parameters.windows:
-        if level.own < m or not intake.covers(m, parameters.window_span_s):
+    for m, least in parameters.WINDOWS:
+        if level.own < m or not intake.fills_window(m):
             continue
         reference = level.reference(without=m)
         if reference is None or min(len(level.ref), level.count - m) < m:
             continue
         window = level.latest(m)
         shift = reference.shift(window)
-        if _confirmed(reference, window, shift, least, parameters):
-            finding = _placed(level, reference, m, shift, parameters)
+        if _confirmed(reference, window, shift, least):
+            finding = _placed(level, reference, m, shift)
             if finding is not None:
                 return finding
-    return _mixture(level, intake, parameters)
+    return _mixture(level, intake)
 
 
 def both_halves(reference: Reference, values: Sequence[float], shift: float, limit: float) -> bool:
@@ -113,22 +111,22 @@ def _finding(
     )
 
 
-def _mixture(level: SpeedLevel, intake: Intake, parameters: Parameters) -> LevelChange | None:
+def _mixture(level: SpeedLevel, intake: Intake) -> LevelChange | None:
     """Look for more or fewer visits to the slow one of two states whose flag is not known."""
-    m = parameters.share_window
-    if level.own < m or not intake.covers(m, parameters.window_span_s):
+    m = parameters.SHARE_WINDOW
+    if level.own < m or not intake.fills_window(m):
         return None
     reference = level.reference(without=m)
     if reference is None or len(reference.centres) == 1:
         return None
-    if len(reference.values) < parameters.share_reference * m:
+    if len(reference.values) < parameters.SHARE_REFERENCE * m:
         return None
     low, high = reference.centres
     between, gap = (low + high) / 2, high - low
     points = level.points(2 * m)
     marks = [float(point.y >= between) for point in points]
     before = [float(value >= between) for value in reference.values]
-    if not moved(before, marks[-m:], gap, parameters):
+    if not moved(before, marks[-m:], gap):
         return None
     cut = largest_gain(marks, m // 4)
     share = sum(before) / len(before)
@@ -137,28 +135,20 @@ def _mixture(level: SpeedLevel, intake: Intake, parameters: Parameters) -> Level
     return replace(finding, before=low + share * gap, shift=shift)
 
 
-def _confirmed(
-    reference: Reference,
-    window: Sequence[float],
-    shift: float,
-    least: float,
-    parameters: Parameters,
-) -> bool:
+def _confirmed(reference: Reference, window: Sequence[float], shift: float, least: float) -> bool:
     m = len(window)
-    limit = max(least, parameters.sigmas * reference.noise(m))
+    limit = max(least, parameters.SIGMAS * reference.noise(m))
     if abs(shift) <= limit:
         return False  # nearly always, and before the more expensive computation
     strayings = reference.strayings(m)
     if strayings:
-        limit = max(limit, parameters.factor * strayings[-1])
+        limit = max(limit, parameters.FACTOR * strayings[-1])
     if abs(shift) <= limit or not reference.agrees(window, shift):
         return False
     return both_halves(reference, window, shift, limit)
 
 
-def _placed(
-    level: SpeedLevel, reference: Reference, m: int, shift: float, parameters: Parameters
-) -> LevelChange | None:
+def _placed(level: SpeedLevel, reference: Reference, m: int, shift: float) -> LevelChange | None:
     """Find where the change began; None if little is left of it from there on."""
     points = level.points(min(3 * m + 60, max(level.own, m + 4)))
     residuals = reference.residuals([point.y for point in points])
@@ -167,7 +157,7 @@ def _placed(
     third = max(1, len(after) // 3)
     early, late = reference.located(after[:third]).mean, reference.located(after[-third:]).mean
     finding = _finding(ChangeKind.STEP, reference, points[cut:])
-    if finding.shift * shift <= 0 or abs(finding.shift) < parameters.placed_least:
+    if finding.shift * shift <= 0 or abs(finding.shift) < parameters.PLACED_LEAST:
         return None
     slowly = early * math.copysign(1, finding.shift) < DRIFTING * abs(late)
     return replace(finding, kind=ChangeKind.DRIFT) if slowly else finding
