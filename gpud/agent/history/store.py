@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from gpud.agent.history import queries, records, schema
+from gpud.agent.history.records import Run
 from gpud.agent.history.schema import FILE
 from gpud.core.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpud.agent.history.records import Run
+    from gpud.agent.history.records import Entry
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -75,13 +76,13 @@ class Store:
         """Whether the file was taken away, or another put in its place."""
         return _identity(self.path) != self._identity
 
-    def append(self, runs: Sequence[Run]) -> list[StoreError]:
-        """Write runs with their samples in one transaction; after the return they last.
+    def append(self, rows: Sequence[Run | Entry]) -> list[StoreError]:
+        """Write runs and events in one transaction; after the return they last.
 
-        Returns one error for each run that no disk could keep; the others are written.
+        Returns one error for each row that no disk could keep; the others are written.
         Errors: ``StoreError``; then none of them is written.
         """
-        return self.write(_append, runs)
+        return self.write(_append, rows)
 
     def size(self) -> int:
         """Return the bytes on the disk, the log included."""
@@ -163,9 +164,9 @@ class Store:
 
 
 class History:
-    """The store behind one thread, with a queue for runs that could not be written yet.
+    """The store behind one thread, with a queue for what could not be written yet.
 
-    Nothing is lost while the disk is full or read-only: up to ``WAITING_LIMIT`` runs wait in
+    Nothing is lost while the disk is full or read-only: up to ``WAITING_LIMIT`` rows wait in
     memory and are written in order when it is back. Beyond that the oldest go, and are counted.
     """
 
@@ -173,7 +174,7 @@ class History:
         self._directory = directory
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._store: Store | None = None
-        self._waiting: deque[Run] = deque()
+        self._waiting: deque[Run | Entry] = deque()
         self._writing = asyncio.Lock()  # a batch is written once, however many append at a time
         self.dropped = 0
         self.set_aside: Path | None = None
@@ -183,15 +184,19 @@ class History:
     @property
     def waiting(self) -> int:
         """How many runs are in memory only."""
-        return len(self._waiting)
+        return sum(isinstance(row, Run) for row in self._waiting)
 
-    async def append(self, *runs: Run) -> None:
-        """Write ``runs`` after those that wait already.
+    def enqueue(self, *rows: Run | Entry) -> None:
+        """Have ``rows`` written by the next ``append``."""
+        self._waiting.extend(rows)
+
+    async def append(self, *rows: Run | Entry) -> None:
+        """Write ``rows`` after those that wait already.
 
         Errors: ``StoreError``; then they wait, but for what no disk could keep: that is dropped.
         A cancelled caller does not stop the write: half-way, a run is both written and waiting.
         """
-        self._waiting.extend(runs)
+        self.enqueue(*rows)
         await asyncio.shield(self._write_waiting())
 
     async def _write_waiting(self) -> None:
@@ -213,7 +218,7 @@ class History:
         Errors: ``StoreError`` when the history cannot be read.
         """
         for run in reversed(self._waiting):
-            if run.report.probe == probe:
+            if isinstance(run, Run) and run.report.probe == probe:
                 return run.finished_s
         return await self.read(queries.last_finished_s, probe)
 
@@ -267,17 +272,20 @@ class History:
             raise
 
 
-def _append(transaction: sqlite3.Connection, runs: Sequence[Run]) -> list[StoreError]:
+def _append(transaction: sqlite3.Connection, rows: Sequence[Run | Entry]) -> list[StoreError]:
     refused = []
-    for run in runs:
-        transaction.execute("SAVEPOINT run")
+    for row in rows:
+        transaction.execute("SAVEPOINT one_row")
         try:
-            records.write_run(transaction, run)
+            if isinstance(row, Run):
+                records.write_run(transaction, row)
+            else:
+                records.write_events(transaction, [row])
         except (sqlite3.IntegrityError, OverflowError, ValueError) as error:
-            transaction.execute("ROLLBACK TO run")
-            message = f"a run of {run.report.probe} cannot be kept: {error}"
-            refused.append(StoreError(message, reason="unstorable"))
-        transaction.execute("RELEASE run")
+            transaction.execute("ROLLBACK TO one_row")
+            what = f"a run of {row.report.probe}" if isinstance(row, Run) else f"event {row.kind}"
+            refused.append(StoreError(f"{what} cannot be kept: {error}", reason="unstorable"))
+        transaction.execute("RELEASE one_row")
     return refused
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
 DRIVER_VERSION, NVML_VERSION, CUDA_VERSION = "driver_version", "nvml_version", "cuda_version"
 DRIVER_FOLDER, KERNEL, BOOT_ID, GPUS = "driver_folder", "kernel", "boot_id", "gpus"
@@ -104,27 +104,6 @@ def recalled(last: Mapping[str, MachineChange]) -> FactsSoFar:
     return FactsSoFar({kind: Fact(change.new, change.level) for kind, change in last.items()})
 
 
-def joined(
-    waiting: Sequence[MachineChange], last: Mapping[str, MachineChange]
-) -> tuple[MachineChange, ...]:
-    """Continue the history with the changes of while it could not be read.
-
-    Without it every kind began with a first sight. Where the history has more, that first sight
-    becomes a change from it, or nothing where both are the same.
-    """
-    open_ends = dict(last)
-    changes = []
-    for change in waiting:
-        before = open_ends.pop(change.kind, None)
-        if before is None:
-            changes.append(change)
-        elif not _same(change.kind, _fact(before), _fact(change)):
-            changes.append(replace(change, old=before.new))
-        elif change.new != before.new:  # one fact in two spellings: the history's stays
-            open_ends[change.kind] = before
-    return tuple(changes)
-
-
 def real(changes: Iterable[MachineChange]) -> tuple[MachineChange, ...]:
     """Skip the first sights."""
     return tuple(change for change in changes if change.old is not None)
@@ -177,7 +156,3 @@ def _may_change(kind: str, before: Fact | None, now: Fact) -> bool:
 
 def _shape(version: str) -> str:
     return re.sub(r"\d", "9", version)
-
-
-def _fact(change: MachineChange) -> Fact:
-    return Fact(change.new, change.level)

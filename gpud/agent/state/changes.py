@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -17,7 +15,6 @@ from msgspec.structs import replace
 from gpud.agent.history import queries, records
 from gpud.agent.history.queries import MOST_EVENTS, Window
 from gpud.agent.history.records import Entry
-from gpud.agent.history.store import WAITING_LIMIT
 from gpud.agent.regression import changes
 from gpud.agent.regression.changes import (
     KINDS,
@@ -25,7 +22,6 @@ from gpud.agent.regression.changes import (
     FactsSoFar,
     MachineChange,
     changed,
-    joined,
     real,
     recalled,
 )
@@ -36,7 +32,6 @@ from gpud.agent.state.telemetry import with_answer
 from gpud.agent.telemetry import answers
 from gpud.core import telemetry
 from gpud.core.errors import StoreError
-from gpud.core.health import Health, Level
 from gpud.show.document import Expected
 
 if TYPE_CHECKING:
@@ -52,53 +47,28 @@ if TYPE_CHECKING:
 
 MOST_CHANGES: Final = 16
 AGAIN_S: Final = 5.0
-"""How soon a history that could not be read or written is tried again, and a lost GPU looked up."""
+"""How soon a history that could not be read is tried again."""
 
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class _Past:
-    """What the history tells of earlier lives: the last word on each kind, the GPUs, what changed.
-
-    Shapes: ``changes`` are the latest, newest last.
-    """
-
-    last: Mapping[str, MachineChange]
-    expected: Mapping[str, Expected]
-    changes: tuple[MachineChange, ...]
-
-
 class ChangeDetection:
-    """Compares driver and machine after each answer. ``run`` reads and writes the history.
+    """Compares driver and machine after each answer with what they were, in earlier lives too.
 
-    While the history cannot be read, nobody knows what an earlier life saw: changes wait, and what
-    was a first sight until then may turn out to be a change.
+    ``run`` reads the history and writes to it. Until it has been read there is nothing to compare
+    with, and a change waits.
     """
 
     def __init__(
-        self,
-        history: History,
-        board: Board,
-        now: Callable[[], Instant],
-        boot_id: str,
+        self, history: History, board: Board, now: Callable[[], Instant], boot_id: str
     ) -> None:
         self._history = history
         self._board = board
         self._now = now
         self._boot_id = boot_id
-        self._facts = FactsSoFar()
-        self._early: list[MachineChange] = []  # seen before the history was read
-        self._noted: frozenset[str] | None = None  # GPUs the history knows; None: not read yet
-        self._waiting: deque[Entry] = deque()
-        self._stirred = asyncio.Event()
-        self._troubled = False
-        self.dropped = 0
-
-    @property
-    def waiting(self) -> int:
-        """How many events are in memory only."""
-        return len(self._waiting) + len(self._early)
+        self._facts: FactsSoFar | None = None  # until the history has been read
+        self._noted: frozenset[str] = frozenset()  # GPUs that the history has
+        self._queued = asyncio.Event()
 
     def answered(self, answer: Answer) -> None:
         """Publish the answer of a telemetry source, then what it changed."""
@@ -107,128 +77,60 @@ class ChangeDetection:
         self.compare()
 
     async def forget(self, gpus: Mapping[str, Expected], uid: int) -> None:
-        """Expect these GPUs no longer, until they are seen again. Errors: ``StoreError``."""
+        """Expect these GPUs no longer, until they are listed again. Errors: ``StoreError``."""
         now_s = self._now().wall_s
         entries = [
             Entry(now_s, GPU_FORGOTTEN, {"uuid": uuid, "name": gpu.name, "uid": uid})
             for uuid, gpu in gpus.items()
         ]
         await self._history.write(records.write_events, entries)
-        self._expect(await self._history.read(_expected))
+        expected = await self._history.read(_expected)
+        self._noted = frozenset(expected)
+        self._board.publish(changes=replace(self._board.read().changes, expected=expected))
+        self.compare()
 
     async def run(self) -> None:
-        """Keep what changes, and learn what is expected; never ends."""
+        """Read the history, then write what changes; never ends."""
+        while self._facts is None:
+            try:
+                await self.begin()
+            except StoreError:  # reported by the runs that cannot be written either
+                await asyncio.sleep(AGAIN_S)
         while True:
-            await self.settle()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(
-                    self._stirred.wait(), AGAIN_S if self._unfinished() else None
-                )
-            self._stirred.clear()
+            await self._queued.wait()
+            self._queued.clear()
+            with contextlib.suppress(StoreError):  # likewise; written with the next run
+                await self._history.append()
+
+    async def begin(self) -> None:
+        """Continue what the history ends with. Errors: ``StoreError``."""
+        last, latest, expected = await self._history.read(_past)
+        self._facts, self._noted = recalled(last), frozenset(expected)
+        changes = replace(self._board.read().changes, expected=expected, latest=latest)
+        self._board.publish(changes=changes)
+        self.compare()
 
     def compare(self) -> None:
         """Compare driver and machine with what they were; publish and store what changed."""
+        if self._facts is None:
+            return
         snapshot, now = self._board.read(), self._now()
         facts_now = facts(snapshot, now.mono_s, self._boot_id)
         self._facts, changes = changed(self._facts, facts_now, now.wall_s, self._boot_id)
-        self._tell(real(changes))
-        if self._noted is None:
-            self._early += changes
-            del self._early[:-WAITING_LIMIT]
-        else:
-            self._enqueue([_entry(change) for change in changes])
-            self._note_gpus(snapshot, now.wall_s)
-        if self._unfinished():
-            self._stirred.set()
-
-    def _tell(self, changes: Sequence[MachineChange]) -> None:
-        if not changes:
-            return
-        for change in changes:
-            log.info("changed", kind=change.kind, old=change.old, new=change.new)
-        self._board.publish(changes=with_changes(self._board.read().changes, changes))
-
-    def _note_gpus(self, snapshot: Snapshot, now_s: float) -> None:
-        """Let the history know of each GPU once, with its name."""
-        noted = self._noted or frozenset()
-        present = (
-            {}
-            if snapshot.measure.inventory is None
-            else {device.uuid: device.name for device in snapshot.measure.inventory.devices}
-        )
-        news = {uuid: name for uuid, name in present.items() if uuid not in noted}
-        self._noted = noted | news.keys()
-        self._enqueue(
-            [Entry(now_s, GPU_SEEN, {"uuid": uuid, "name": name}) for uuid, name in news.items()]
-        )
-
-    def _enqueue(self, entries: Sequence[Entry]) -> None:
-        self._waiting.extend(entries)
-        while len(self._waiting) > WAITING_LIMIT:
-            self._waiting.popleft()
-            self.dropped += 1
-
-    def _unfinished(self) -> bool:
-        """Say whether there is something to read or to write."""
-        return bool(self._waiting) or self._noted is None
-
-    async def settle(self) -> None:
-        """Read what was not read yet and write what waits, if that is possible now."""
-        try:
-            if self._noted is None:
-                self._begin(await self._history.read(_past))
-            if self._waiting and (refused := await asyncio.shield(self._write_waiting())):
-                raise refused
-        except StoreError as error:
-            self._troubled = True
-            self._say(error)
-        else:
-            if self._troubled:
-                self._troubled = False
-                self._board.set_health("store", Health(Level.OK))
-
-    async def _write_waiting(self) -> StoreError | None:
-        """Write what waits, or say why it waits on. A cancelled caller does not stop it."""
-        batch = tuple(self._waiting)
-        self._waiting.clear()
-        try:
-            await self._history.write(records.write_events, batch)
-        except StoreError as error:
-            self._waiting.extendleft(reversed(batch))
-            return error
-        return None
-
-    def _begin(self, past: _Past) -> None:
-        """Continue what the history ends with."""
-        now_s = self._now().wall_s
-        published = real(self._early)
-        continued = joined(self._early, past.last)
-        self._facts = FactsSoFar(
-            {**recalled(past.last).held, **self._facts.held}, self._facts.latest
-        )
-        self._early = []
-        self._noted = frozenset(past.expected)
-        changes = self._board.read().changes
-        latest = (*real(past.changes), *changes.latest)[-MOST_CHANGES:]
-        changes = replace(changes, expected=past.expected, latest=latest)
-        self._board.publish(changes=changes)
-        moments = {(change.kind, change.new, change.at_s) for change in published}
-        self._tell([c for c in real(continued) if (c.kind, c.new, c.at_s) not in moments])
-        self._enqueue([_entry(change) for change in continued])
-        self._note_gpus(self._board.read(), now_s)
-
-    def _expect(self, expected: Mapping[str, Expected]) -> None:
-        """Publish which GPUs are expected now; one that is there is expected again."""
-        if self._noted is not None and self._noted - expected.keys():
-            self._noted = frozenset(expected)
-            changes = replace(self._board.read().changes, expected=expected)
-            self._board.publish(changes=changes)
-            self._note_gpus(self._board.read(), self._now().wall_s)
-
-    def _say(self, error: StoreError) -> None:
-        lost = f", {self.dropped} were dropped" if self.dropped else ""
-        detail = f"{error}; {self.waiting} events wait in memory{lost}"
-        self._board.set_health("store", Health(Level.FAILED, error.reason, detail, error.fix))
+        if shown := real(changes):
+            for change in shown:
+                log.info("changed", kind=change.kind, old=change.old, new=change.new)
+            self._board.publish(changes=with_changes(snapshot.changes, shown))
+        entries = [_entry(change) for change in changes]
+        inventory = snapshot.measure.inventory
+        for device in () if inventory is None else inventory.devices:
+            if device.uuid not in self._noted:
+                self._noted |= {device.uuid}
+                body: dict[str, Condition] = {"uuid": device.uuid, "name": device.name}
+                entries.append(Entry(now.wall_s, GPU_SEEN, body))
+        if entries:
+            self._history.enqueue(*entries)
+            self._queued.set()
 
 
 def with_changes(state: ChangesState, changes: Sequence[MachineChange]) -> ChangesState:
@@ -240,11 +142,13 @@ def with_changes(state: ChangesState, changes: Sequence[MachineChange]) -> Chang
     return replace(state, latest=latest, counts=counts)
 
 
-def _past(connection: sqlite3.Connection) -> _Past:
+def _past(
+    connection: sqlite3.Connection,
+) -> tuple[dict[str, MachineChange], tuple[MachineChange, ...], dict[str, Expected]]:
+    """Return the last change of each kind, the latest changes and the GPUs of earlier lives."""
     last = {kind: _change(entry) for kind, entry in queries.last_changes(connection).items()}
-    changes = queries.events(connection, Window(kinds=KINDS, limit=MOST_EVENTS))
-    latest = [_change(entry) for entry in changes]
-    return _Past(last, _expected(connection), tuple(reversed(real(latest)[:MOST_CHANGES])))
+    changes = map(_change, queries.events(connection, Window(kinds=KINDS, limit=MOST_EVENTS)))
+    return last, tuple(reversed(real(changes)[:MOST_CHANGES])), _expected(connection)
 
 
 def _expected(connection: sqlite3.Connection) -> dict[str, Expected]:

@@ -8,7 +8,6 @@ humps is left out, as it is from what is usual.
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from gpud.agent.history.records import Finite, typed
+from gpud.agent.history.schema import VERSION
 from gpud.agent.regression.evaluation import JUDGED
 from gpud.agent.state.snapshot import Recent, RecentKey
 from gpud.core.errors import StoreError
@@ -24,7 +25,7 @@ from gpud.core.stats import median
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from gpud.agent.history.store import History
     from gpud.agent.state.board import Board
@@ -150,7 +151,6 @@ RUNS: Final = {Pace.SMALL: MOST, Pace.LARGE: 4 * MOST}
 """Clean runs of one probe on one GPU that are read: four of the large pace are an hour."""
 LOOKED_THROUGH: Final = 4000
 """Newest runs of a probe among which they are looked for: on a busy GPU few are clean."""
-_UNITS: Final = {unit.value: unit for unit in JUDGED}
 
 
 async def restore(history: History, board: Board) -> None:
@@ -158,11 +158,10 @@ async def restore(history: History, board: Board) -> None:
     while True:
         specs = board.read().measure.specs
         if specs:
-            paces = {spec.name: spec.pace for spec in specs}
-            with suppress(StoreError):  # told by the runs that cannot be kept either
+            with suppress(StoreError):  # reported by the runs that cannot be written either
                 points: list[RecentPoint] = []
-                for probe, pace in paces.items():  # one at a time: a run that ends waits for less
-                    points += await _last_points(history, probe, RUNS[pace])
+                for spec in specs:  # one at a time: a run that ends waits for less
+                    points += await history.read(last, spec.name, RUNS[spec.pace])
                 measure = board.read().measure
                 past = with_past(measure.recent, specs, points)
                 board.publish(measure=replace(measure, recent=past))
@@ -170,42 +169,25 @@ async def restore(history: History, board: Board) -> None:
         await asyncio.sleep(AGAIN_S)
 
 
-async def _last_points(history: History, probe: str, most: int) -> list[RecentPoint]:
-    return await history.read(lambda connection: list(last(connection, probe, most)))
+def last(connection: sqlite3.Connection, probe: str, most: int) -> list[RecentPoint]:
+    """Return the clean medians of a probe's ``most`` newest clean runs on each GPU, newest first.
 
-
-def last(connection: sqlite3.Connection, probe: str, most: int) -> Iterator[RecentPoint]:
-    """Give the clean medians of a probe's ``most`` newest clean runs on each GPU, newest first.
-
-    SQLite's errors pass; what a damaged disk has made of a row is passed over.
+    SQLite's errors pass; a damaged row is skipped.
     """
     rows = connection.execute(
-        "WITH newest AS (SELECT id, finished_s, gpu_uuid, backend, conditions, flags, failure"
-        " FROM runs WHERE probe = ? ORDER BY finished_s DESC LIMIT ?), clean AS (SELECT *,"
+        "WITH newest AS (SELECT * FROM runs WHERE probe = ? ORDER BY finished_s DESC LIMIT ?),"  # noqa: S608  # ours
+        " clean AS (SELECT *,"
         " row_number() OVER (PARTITION BY gpu_uuid ORDER BY finished_s DESC) AS place FROM newest"
         " WHERE failure IS NULL AND flags = '[]' AND (gpu_uuid IS NOT NULL OR backend = 'cpu'))"
-        " SELECT c.finished_s, CAST(c.gpu_uuid AS BLOB), CAST(c.conditions AS BLOB),"
-        " CAST(s.mode AS BLOB), s.unit, s.median FROM clean c JOIN samples s ON s.run_id = c.id"
-        " WHERE c.place <= ? AND s.peaks IS NULL ORDER BY c.finished_s DESC",
+        f" SELECT r.gpu_uuid, s.mode, s.unit, {VERSION}, r.finished_s, s.median"
+        " FROM clean r JOIN samples s ON s.run_id = r.id"
+        " WHERE r.place <= ? AND s.peaks IS NULL ORDER BY r.finished_s DESC",
         (probe, LOOKED_THROUGH, most),
     )
-    for at_s, gpu, conditions, mode, unit, value in rows:
-        if unit in _UNITS and _finite(at_s) and _finite(value):
-            series = RecentKey(None if gpu is None else _text(gpu), probe, _text(mode))
-            yield RecentPoint(series, Unit(unit), _version(conditions), at_s, value)
-
-
-def _version(body: bytes | None) -> int:
-    try:
-        version = json.loads(body or b"{}").get("probe_version")
-    except (ValueError, AttributeError, RecursionError):
-        return 1
-    return version if type(version) is int else 1
-
-
-def _finite(value: object) -> bool:
-    return type(value) is float and math.isfinite(value)
-
-
-def _text(body: bytes) -> str:
-    return body.decode(errors="replace")
+    return [
+        RecentPoint(RecentKey(gpu, probe, mode), unit, version, at_s, value)
+        for gpu, mode, unit, version, at_s, value in typed(
+            rows, tuple[str | None, str, Unit, int, Finite, Finite]
+        )
+        if unit in JUDGED
+    ]

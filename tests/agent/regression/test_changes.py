@@ -17,7 +17,6 @@ from gpud.agent.regression.changes import (
     FactsSoFar,
     MachineChange,
     changed,
-    joined,
     real,
     recalled,
 )
@@ -131,28 +130,6 @@ def test_same_look_twice_is_one_look_and_a_fact_without_looks_needs_no_second() 
     assert (boot.old, boot.new) == (None, "one")
 
 
-@pytest.mark.parametrize(
-    ("kept", "looks", "changes"),
-    [
-        ("572.16@5", "572.16", []),
-        ("572.16@5", "576.02", [("572.16", "576.02")]),
-        ("572.16@5", "572.16 576.02", [("572.16", "576.02")]),
-        (None, "572.16 576.02", [(None, "572.16"), ("572.16", "576.02")]),
-        ("560.94@5", "572.16 576.02", [("560.94", "572.16"), ("572.16", "576.02")]),
-        ("572.160@4", "572.16 576.02", [("572.160", "576.02")]),  # another spelling
-    ],
-)
-def test_changes_of_before_the_history_was_read_continue_it(
-    kept: str | None, looks: str, changes: list[tuple[str | None, str]]
-) -> None:
-    last = {}
-    if kept is not None:
-        text, _, level = kept.partition("@")
-        last = {DRIVER: MachineChange(DRIVER, None, text, 0.0, "b", int(level))}
-    waiting = story(DRIVER, " ".join(f"{text} {text}" for text in looks.split()))
-    assert [(change.old, change.new) for change in joined(waiting, last)] == changes
-
-
 VERSIONS = st.sampled_from(["572.16", "572.160", "576.02", "595.45.03", "12.8", "0", "540", "54"])
 SETS = st.sets(st.sampled_from("ABC")).map(lambda gpus: ",".join(sorted(gpus)))
 
@@ -206,13 +183,3 @@ def test_restart_between_any_two_looks_doubles_nothing(
     last = {change.kind: change for change in before}
     known, after = replayed(second, recalled(last))
     assert_one_chain(before + after, known)
-
-
-@given(stories(), stories())
-def test_changes_that_waited_for_the_history_make_one_chain_with_it(
-    first: list[dict[str, Fact]], second: list[dict[str, Fact]]
-) -> None:
-    _, before = replayed(first, FactsSoFar())
-    _, waited = replayed(second, FactsSoFar())
-    chain = [*before, *joined(waited, {change.kind: change for change in before})]
-    assert_one_chain(chain)

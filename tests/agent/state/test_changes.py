@@ -7,6 +7,8 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gpud.agent.history import queries
 from gpud.agent.history.queries import Window
 from gpud.agent.history.store import History, Store
@@ -15,6 +17,7 @@ from gpud.agent.state.changes import ChangeDetection
 from gpud.agent.state.presence import GPU_FORGOTTEN
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.clock import Instant
+from gpud.core.errors import StoreError
 from gpud.core.health import Level
 from gpud.core.sample import Device, Failure, Inventory, Reading, Reason
 from tests.events import inventory_taken, made, post
@@ -77,13 +80,11 @@ async def life(
 ) -> AsyncIterator[Life]:
     """``killed``: nothing that waits is written at the end, as after SIGKILL."""
     made = Life(History(folder), boot_id)
-    await made.changes.settle()
+    await made.changes.begin()
     try:
         yield made
     finally:
-        if not killed:
-            await made.changes.settle()
-        await made.history.close()
+        await (made.history.ask(Store.close) if killed else made.history.close())
 
 
 def kept(folder: Path, *kinds: str) -> list[tuple[object, object]]:
@@ -143,51 +144,47 @@ def test_killed_between_sight_and_writing_it_is_found_again_and_not_doubled(tmp_
     assert kept(tmp_path) == [(None, "572.16"), ("572.16", "576.02")]
 
 
-def test_a_history_that_cannot_be_written_loses_nothing(tmp_path: Path) -> None:
-    folder = tmp_path / "state"
+@pytest.mark.parametrize("at_start", [True, False])
+def test_change_of_while_the_history_is_away_is_written_when_it_is_back(
+    tmp_path: Path,
+    at_start: bool,  # noqa: FBT001  # a parameter of the test
+) -> None:
+    folder, away = tmp_path / "state", tmp_path / "away"
     folder.mkdir()
 
     async def story() -> None:
         async with life(folder) as one:
             one.says("572.16")
-            await one.changes.settle()
-        async with life(folder) as one:
-            await one.history.ask(lambda store: store.close())
-            folder.rename(tmp_path / "away")
+        if at_start:
+            folder.rename(away)
+            one = Life(History(folder))
+            task = asyncio.create_task(one.changes.run())
+            with pytest.raises(StoreError):
+                await one.changes.begin()
+        else:
+            one = Life(History(folder))
+            await one.changes.begin()
+            task = asyncio.create_task(one.changes.run())
+            await one.history.ask(Store.close)
+            folder.rename(away)
             one.says("576.02")
             for _ in range(2):  # the open file is gone, and then there is none to open
-                await one.changes.settle()
-            store = one.board.read().health["store"]
-            assert (store.level, one.changes.waiting) == (Level.FAILED, 1)
+                with contextlib.suppress(StoreError):
+                    await one.history.append()
             assert one.told() == [("572.16", "576.02")]
-            (tmp_path / "away").rename(folder)
-            await one.changes.settle()
-            assert one.board.read().health["store"].level is Level.OK
-            assert one.changes.waiting == 0
+        away.rename(folder)
+        one.says("576.02")
+        if at_start:
+            await one.changes.begin()
+            one.says("576.02")
+        await one.history.append()
+        assert (one.told(), one.counted()) == ([("572.16", "576.02")], 1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await one.history.close()
 
     asyncio.run(story())
     assert kept(folder) == [(None, "572.16"), ("572.16", "576.02")]
-
-
-def test_a_history_that_is_read_late_is_continued_and_not_begun_anew(tmp_path: Path) -> None:
-    folder = tmp_path / "state"
-    folder.mkdir()
-
-    async def story() -> None:
-        async with life(folder) as one:
-            one.says("572.16")
-        folder.rename(tmp_path / "away")
-        async with life(folder) as one:
-            one.says("576.02")
-            one.says("580.88")
-            assert one.told() == [("576.02", "580.88")]  # of the first nobody knows yet
-            (tmp_path / "away").rename(folder)
-            await one.changes.settle()
-            assert sorted(one.told()) == [("572.16", "576.02"), ("576.02", "580.88")]
-            assert one.counted() == 2
-
-    asyncio.run(story())
-    assert kept(folder) == [(None, "572.16"), ("572.16", "576.02"), ("576.02", "580.88")]
 
 
 def test_a_lost_gpu_is_missed_by_the_next_life_too_until_it_is_forgotten(tmp_path: Path) -> None:
@@ -221,7 +218,7 @@ def test_a_gpu_that_was_forgotten_and_is_there_is_expected_again(tmp_path: Path)
         async with life(tmp_path) as one:
             one.lists(listed("A", "B"))
             one.lists(listed("B"))
-            await one.changes.settle()
+            await one.history.append()
             await one.changes.forget(one.board.read().changes.expected, uid=0)
             assert one.board.read().changes.expected.keys() == {"B"}
         async with life(tmp_path) as one:
@@ -234,13 +231,10 @@ def test_a_gpu_that_was_forgotten_and_is_there_is_expected_again(tmp_path: Path)
 def test_the_watcher_works_on_its_own_while_gpud_runs(tmp_path: Path) -> None:
     async def story() -> None:
         one = Life(History(tmp_path))
+        await one.changes.begin()
         task = asyncio.create_task(one.changes.run())
         one.says("572.16")
-
-        def written() -> bool:
-            return one.changes._noted is not None and one.changes.waiting == 0
-
-        await asyncio.to_thread(until, written, "the first sight on its way to the history")
+        await asyncio.to_thread(until, lambda: kept(tmp_path), "the first sight in the history")
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await one.history.close()
