@@ -44,26 +44,18 @@ def read(
     older_schema, newer_schema, corrupt, left_behind, slow, failed.
     """
     path = directory / FILE
-    until_s, failures = time.monotonic() + patience_s, 0  # in a row
-    while True:
-        before, mode = _state(path)
+    for _ in range(ATTEMPTS - 1):
         try:
-            result = _answer(path, mode, query, args, patience_s)
+            return _answer(path, _mode(path), query, args, patience_s)
         except StoreError as error:
-            failures += 1
-            if failures == ATTEMPTS or error.reason not in PASSING:
+            if error.reason not in PASSING:
                 raise
-        else:
-            if mode != "immutable" or _state(path) == (before, mode):
-                return result
-            failures = 0
-            if time.monotonic() > until_s:
-                raise StoreError(f"{path} changes while it is read", reason="failed")
         time.sleep(AGAIN_S)
+    return _answer(path, _mode(path), query, args, patience_s)
 
 
-def _state(path: Path) -> tuple[tuple[int, int, int], str]:
-    """Return inode, size and time of change (ns) of the file, and how it is to be opened."""
+def _mode(path: Path) -> str:
+    """Return how the file is to be opened. Errors: ``StoreError``."""
     try:
         main = path.lstat()
     except FileNotFoundError:
@@ -75,11 +67,9 @@ def _state(path: Path) -> tuple[tuple[int, int, int], str]:
     if not stat.S_ISREG(main.st_mode):
         raise StoreError(f"{path} is not a regular file", reason="not_a_file")
     try:
-        logged = Path(f"{path}-wal").lstat().st_size > 0
+        return "readonly_shm" if Path(f"{path}-wal").lstat().st_size else "immutable"
     except OSError:
-        logged = False
-    mode = "readonly_shm" if logged else "immutable"
-    return (main.st_ino, main.st_size, main.st_mtime_ns), mode
+        return "immutable"
 
 
 def _answer(

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpud.core.sample import MOST_GPUS
 from gpud.show.document import ListedGpu
 
 if TYPE_CHECKING:
@@ -42,8 +41,6 @@ def with_devices(gpus: Mapping[str, ListedGpu], devices: Sequence[Device]) -> di
                 before = after.pop(shown_by_nvml)
         number = _free(after, device.index) if before is None else before.number
         after[device.uuid] = ListedGpu(number, device.name, device.pci_bus_id, cuda=True)
-    present = {device.uuid for device in devices}
-    _forget_oldest(after, [uuid for uuid in after if uuid not in present])
     return after
 
 
@@ -77,8 +74,6 @@ def with_readings(
         number = index if gpu is None else gpu.number
         if number not in numbers.values():
             numbers[index] = number
-    present = {texts.get("uuid") for texts in identities.values()}
-    _forget_oldest(after, [u for u, gpu in after.items() if u not in present and not gpu.cuda])
     return after, tuple(
         r if r.gpu is None else replace(r, gpu=numbers[r.gpu])
         for r in readings
@@ -94,11 +89,6 @@ def _in_slot(gpus: Mapping[str, ListedGpu], slot: str, uuid: str | None) -> List
     return None
 
 
-def _forget_oldest(gpus: dict[str, ListedGpu], absent: Sequence[str]) -> None:
-    for uuid in absent[: max(len(gpus) - MOST_GPUS, 0)]:
-        del gpus[uuid]
-
-
 def same_slot(left: str, right: str) -> bool:
     """Compare PCI addresses: CUDA writes a domain of four digits, NVML one of eight."""
     return bool(left and right) and _slot(left) == _slot(right)
@@ -110,5 +100,5 @@ def _slot(bus_id: str) -> str:
 
 
 def _free(gpus: Mapping[str, ListedGpu], wish: int) -> int:
-    """Return a number that no GPU has had, also of those that are forgotten."""
+    """Return a number that no GPU has had."""
     return max(wish, *(gpu.number + 1 for gpu in gpus.values()), 0)

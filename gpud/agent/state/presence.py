@@ -15,7 +15,7 @@ from gpud.agent.regression.changes import GPUS, uuids
 from gpud.core import advice
 from gpud.core.advice import Platform, Situation
 from gpud.core.health import Health, Level
-from gpud.core.sample import MOST_GPUS, Absent, Reason
+from gpud.core.sample import Absent, Reason
 from gpud.show.document import Expected
 
 if TYPE_CHECKING:
@@ -75,11 +75,7 @@ def with_inventory(
     if not answered(inventory):
         return dict(expected)
     names = {device.uuid: Expected(device.name) for device in inventory.devices}
-    after = _listed({**expected, **names}, tuple(names), now_s)
-    gone = sorted((e.gone_s, uuid) for uuid, e in after.items() if e.gone_s is not None)
-    for _, uuid in gone[: max(len(after) - MOST_GPUS, 0)]:  # the longest gone first
-        del after[uuid]
-    return after
+    return _listed({**expected, **names}, tuple(names), now_s)
 
 
 def expected(snapshot: Snapshot, now_s: float) -> Mapping[str, Expected]:

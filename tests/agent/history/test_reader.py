@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 import tempfile
 from contextlib import closing
 from pathlib import Path
@@ -22,24 +20,7 @@ from tests.histories import hours, opened, run
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(__file__).parents[3]
 ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
-COMING_AND_GOING = """
-import pathlib, select, sys
-from tests.histories import run
-from gpud.agent.history.store import Store
-number = -1
-while not select.select([sys.stdin], [], [], 0)[0]:  # until that is closed
-    number += 1
-    store = Store(pathlib.Path(sys.argv[1]))
-    store.append([run(float(number))])
-    store.close()
-    if number == 0:
-        print("begun", flush=True)
-print(number + 1)
-"""
-LOOKS, AGENTS = 20, 20
-
 needs_another_user = pytest.mark.skipif(os.geteuid() != 0, reason="becoming nobody needs root")
 
 
@@ -126,29 +107,6 @@ def test_wal_without_its_index_is_a_reason_and_stays_as_it_is(tmp_path: Path) ->
     before = state(left)
     assert refusal(left).reason == "left_behind"
     assert state(left) == before
-
-
-def test_while_agents_come_and_go_no_reading_fails_or_has_less_than_the_one_before(
-    tmp_path: Path,
-) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", COMING_AND_GOING, str(tmp_path)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as writer:
-        assert writer.stdin is not None
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == b"begun\n"
-        most = looks = 0
-        while looks < LOOKS or most < AGENTS:  # whichever of the two is the slower one today
-            now = reader.read(tmp_path, count)
-            assert now >= most
-            most, looks = now, looks + 1
-        writer.stdin.close()
-        written = int(writer.stdout.readline())
-    assert writer.returncode == 0
-    assert reader.read(tmp_path, count) == written >= AGENTS
 
 
 def test_text_that_is_no_utf_8_arrives_with_replacements(tmp_path: Path) -> None:

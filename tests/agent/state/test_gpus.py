@@ -10,7 +10,6 @@ from gpud.child.summary import summarised
 from gpud.core.advice import Platform, Situation, words
 from gpud.core.health import Level
 from gpud.core.sample import (
-    MOST_GPUS,
     Absent,
     Backend,
     Device,
@@ -54,25 +53,6 @@ def test_a_number_is_one_gpus_for_ever(lists: list[list[str]]) -> None:
         assert all(known[uuid] == gpu for uuid, gpu in before.items())
         numbers = [gpu.number for gpu in known.values()]
         assert len(set(numbers)) == len(numbers)
-
-
-def test_a_cuda_that_lists_new_uuids_all_the_time_does_not_make_us_grow() -> None:
-    known: dict[str, ListedGpu] = {}
-    for turn in range(3 * MOST_GPUS):
-        known = with_devices(known, [device(0, f"GPU-{turn}", 1)])
-        assert known[f"GPU-{turn}"].number == turn, "no number is given to another"
-        assert len(known) == min(turn + 1, MOST_GPUS)
-
-
-def test_an_nvml_that_tells_new_uuids_all_the_time_does_not_make_us_grow() -> None:
-    known = with_devices({}, [device(0, "GPU-stays")])
-    numbers = set[int | None]()
-    for round_ in range(3 * MOST_GPUS):
-        known, readings = with_readings(known, told(0, f"GPU-{round_}"))
-        numbers |= {reading.gpu for reading in readings}
-    assert len(known) == MOST_GPUS
-    assert "GPU-stays" in known
-    assert len(numbers) == 3 * MOST_GPUS, "no number is given to another"
 
 
 def test_a_gpu_that_moves_up_keeps_its_number_and_a_newcomer_gets_a_fresh_one() -> None:

@@ -21,7 +21,6 @@ from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.health import Level
 from gpud.core.sample import (
-    MOST_GPUS,
     Absent,
     Condition,
     Device,
@@ -295,22 +294,6 @@ def test_whatever_was_ever_listed_is_expected_and_gone_exactly_when_the_last_lis
     assert set(expected) == ever
     gone = {uuid for uuid, one in expected.items() if one.gone_s is not None}
     assert gone == (ever - last if last is not None else set())
-
-
-def test_a_driver_that_gives_new_gpus_all_the_time_does_not_grow_the_memory() -> None:
-    expected: dict[str, Expected] = {}
-    for at in range(3 * MOST_GPUS):
-        expected = with_inventory(expected, listed(f"GPU-{at}"), float(at))
-    assert len(expected) == MOST_GPUS
-    assert expected[f"GPU-{3 * MOST_GPUS - 1}"].gone_s is None
-
-
-def test_of_too_many_the_longest_gone_is_forgotten_and_never_one_that_is_there() -> None:
-    gone_s = {f"GPU-{at}": float((7 * at) % MOST_GPUS) for at in range(MOST_GPUS)}
-    expected = {uuid: Expected("card", at_s) for uuid, at_s in gone_s.items()}
-    after = with_inventory(expected, listed("A", "B"), 1e9)
-    assert expected.keys() - after.keys() == {u for u, at_s in gone_s.items() if at_s < 2}
-    assert {"A", "B"} <= after.keys()
 
 
 def test_one_gpu_of_two_is_missed() -> None:
