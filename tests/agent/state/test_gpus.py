@@ -13,10 +13,8 @@ from gpud.core.sample import (
     Absent,
     Backend,
     Device,
-    Failure,
     Inventory,
     Reading,
-    Reason,
     RunReport,
     Unit,
 )
@@ -193,19 +191,6 @@ def test_a_gpu_that_vanished_is_named_until_it_is_back() -> None:
 def test_many_gpus_that_vanished_are_named_in_part() -> None:
     health = after(inventory_taken(listed(*"ABCDEFG"), 1.0), inventory_taken(listed("G"), 2.0))
     assert (health.health["devices"].detail or "").endswith("UTC and 2 more")
-
-
-def test_a_driver_that_gives_no_list_does_not_say_that_gpus_vanished() -> None:
-    silent = Inventory(failure=Failure(Reason.HUNG, "no answer"))
-    snapshot = after(inventory_taken(listed("A"), 1.0), inventory_taken(silent, 2.0))
-    assert snapshot.health["devices"].level is Level.OK
-    assert snapshot.health["cuda"].level is Level.FAILED
-
-
-def test_a_driver_that_offers_no_gpu_at_all_has_lost_the_ones_it_had() -> None:
-    none = Inventory(failure=Failure(Reason.NO_DEVICE, "no GPU"))
-    snapshot = after(inventory_taken(listed("A"), 1.0), inventory_taken(none, 2.0))
-    assert snapshot.health["devices"].reason == "gpu_vanished"
 
 
 def test_a_gpu_that_only_nvml_ever_showed_has_not_vanished_from_cuda() -> None:

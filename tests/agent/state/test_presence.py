@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -35,6 +36,7 @@ from tests.events import altered, inventory_taken, made, remembered, source_answ
 MISSING = Failure(Reason.LIBRARY_MISSING, "no libcuda.so.1", advice="install the driver")
 NONE = Failure(Reason.NO_DEVICE, "cuInit: no CUDA-capable device is detected", advice="stray?")
 HUNG = Failure(Reason.HUNG, "no answer")
+INIT_FAILED = Failure(Reason.INIT_FAILED, "cuInit: 999")
 
 
 def device(uuid: str, index: int = 0) -> Device:
@@ -93,35 +95,84 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("wsl", ["", "1", "2"])
-@pytest.mark.parametrize("failure", [MISSING, NONE])
-def test_a_machine_that_never_had_a_gpu_is_well(wsl: str, failure: Failure) -> None:
-    snapshot = machine(wsl=wsl, exposed="no")
-    assert asked(snapshot, Inventory(failure=failure)) == NO_GPU
+VANISHED = (Level.FAILED, "gpu_vanished")
+
+
+def cuda(reason: str) -> dict[str, tuple[Level, str | None]]:
+    return {"cuda": (Level.FAILED, reason)}
 
 
 @pytest.mark.parametrize(
-    ("wsl", "detail", "fix"),
+    ("parts", "failure", "health"),
     [
-        ("", "this machine has no NVIDIA GPU", None),
-        ("1", "WSL 1 offers no GPU", "--set-version"),
-        ("2", "Windows offers no GPU to this machine", "install its driver in Windows"),
+        *(
+            ({"wsl": wsl, "exposed": "no"}, failure, NO_GPU)
+            for wsl in ("", "1", "2")
+            for failure in (MISSING, NONE)
+        ),
+        pytest.param({"folder": Absent.UNSUPPORTED}, MISSING, NO_GPU, id="of another maker"),
+        pytest.param({"exposed": "disabled"}, MISSING, OFF, id="switched off"),
+        pytest.param(
+            {"exposed": "disabled", "expected": ("A",)}, MISSING, OFF, id="was here, switched off"
+        ),
+        pytest.param({}, MISSING, BROKEN, id="driver without its library"),
+        pytest.param({"folder": "nv_dispi.inf_amd64_1"}, MISSING, BROKEN, id="driver's folder"),
+        pytest.param({"exposed": "no", "configured": True}, MISSING, BROKEN, id="configured"),
+        pytest.param(
+            {"exposed": None, "nvml": None}, MISSING, cuda("library_missing"), id="nobody can tell"
+        ),
+        *(
+            ({"exposed": exposed, "nvml": None}, INIT_FAILED, cuda("init_failed"))
+            for exposed in ("yes", "no", None)
+        ),
+        pytest.param({"nvml": None}, NONE, cuda("no_device"), id="no device"),
+        pytest.param(
+            {"nvml": None, "expected": ("A",)}, HUNG, cuda("hung"), id="a hang loses no GPU"
+        ),
+        pytest.param(
+            {"exposed": "no", "expected": ("A",)},
+            MISSING,
+            BROKEN | {"devices": VANISHED},
+            id="gone with its driver",
+        ),
     ],
 )
-def test_without_a_gpu_one_is_told_how_to_get_one(wsl: str, detail: str, fix: str | None) -> None:
-    nothing = nothing_expected(machine(wsl=wsl, exposed="no"))
+def test_health_of_a_machine_on_which_cuda_lists_no_gpu(
+    parts: dict[str, Any], failure: Failure, health: dict[str, tuple[Level, str | None]]
+) -> None:
+    assert asked(machine(**parts), Inventory(failure=failure)) == health
+
+
+@pytest.mark.parametrize(
+    ("wsl", "more", "detail", "fix"),
+    [
+        ("", {}, "this machine has no NVIDIA GPU", None),
+        ("1", {}, "WSL 1 offers no GPU", "--set-version"),
+        ("2", {}, "Windows offers no GPU to this machine", "install its driver in Windows"),
+        ("2", {"container": "1"}, "this container was given no GPU", "--gpus all"),
+    ],
+)
+def test_machine_without_a_gpu_has_the_way_to_one(
+    wsl: str, more: dict[str, str], detail: str, fix: str | None
+) -> None:
+    snapshot = machine(wsl=wsl, exposed="no")
+    nothing = nothing_expected(altered(snapshot, platform=snapshot.machine.platform | more))
     assert nothing is not None
     assert nothing.detail == detail
     assert nothing.fix is None if fix is None else fix in (nothing.fix or "")
 
 
-def test_a_container_without_a_gpu_is_told_how_to_be_given_one() -> None:
-    snapshot = machine(exposed="no")
-    inside = altered(snapshot, platform={**snapshot.machine.platform, "container": "1"})
-    nothing = nothing_expected(inside)
-    assert nothing is not None
-    assert nothing.detail == "this container was given no GPU"
-    assert "--gpus all" in (nothing.fix or "")
+@pytest.mark.parametrize(
+    ("expected", "name"), [(("GPU-1",), "GPU-1"), (("A", "B"), "UUID"), (("A; rm -r",), "UUID")]
+)
+def test_fix_for_a_lost_gpu_names_it_where_it_is_one_and_can_be_copied(
+    expected: tuple[str, ...], name: str
+) -> None:
+    after = inventory_taken(Inventory(failure=NONE), 2.0)(machine(expected=expected))
+    fix = after.health["devices"].fix
+    assert f"`gpud gpus forget {name}`" in (fix or "")
+    assert after.health["cuda"].fix == fix != NONE.advice
+    assert misses_a_gpu(after)
 
 
 def test_an_empty_driver_store_says_nothing_beside_a_cuda_and_nothing_in_a_container() -> None:
@@ -129,43 +180,6 @@ def test_an_empty_driver_store_says_nothing_beside_a_cuda_and_nothing_in_a_conta
     inside = altered(snapshot, platform={**snapshot.machine.platform, "container": "1"})
     assert nothing_expected(inside) is None
     assert nothing_expected(altered(snapshot, inventory=Inventory(failure=NONE))) is None
-
-
-def test_windows_with_the_gpu_of_another_maker_is_a_machine_without_one() -> None:
-    snapshot = machine(folder=Absent.UNSUPPORTED)
-    assert asked(snapshot, Inventory(failure=MISSING)) == NO_GPU
-
-
-def test_a_gpu_whose_driver_lacks_its_library_is_a_failure() -> None:
-    assert asked(machine(), Inventory(failure=MISSING)) == BROKEN
-    folder = machine(folder="nv_dispi.inf_amd64_1")
-    assert asked(folder, Inventory(failure=MISSING)) == BROKEN
-
-
-def test_a_gpu_that_was_switched_off_is_no_failure_even_if_it_was_there_before() -> None:
-    assert asked(machine(exposed="disabled"), Inventory(failure=MISSING)) == OFF
-    assert asked(machine(exposed="disabled", expected=("A",)), Inventory(failure=MISSING)) == OFF
-
-
-@pytest.mark.parametrize("exposed", ["yes", "no", None])
-def test_a_driver_that_is_there_and_refuses_is_a_failure(exposed: str | None) -> None:
-    refused = Failure(Reason.INIT_FAILED, "cuInit: 999")
-    snapshot = machine(exposed=exposed, nvml="driver_not_loaded")
-    assert asked(snapshot, Inventory(failure=refused))["cuda"] == (Level.FAILED, "init_failed")
-
-
-def test_a_driver_that_offers_no_gpu_where_there_should_be_one_is_a_failure() -> None:
-    assert asked(machine(), Inventory(failure=NONE))["cuda"] == (Level.FAILED, "no_device")
-
-
-def test_a_configured_library_that_does_not_load_is_a_failure_on_any_machine() -> None:
-    assert asked(machine(exposed="no", configured=True), Inventory(failure=MISSING)) == BROKEN
-
-
-def test_while_nobody_can_tell_whether_there_is_a_gpu_a_missing_library_is_a_failure() -> None:
-    assert asked(machine(exposed=None, nvml=None), Inventory(failure=MISSING)) == {
-        "cuda": (Level.FAILED, "library_missing")
-    }
 
 
 def test_nvml_is_not_said_to_fail_a_moment_before_it_is_known_that_there_is_no_gpu() -> None:
@@ -199,18 +213,6 @@ def test_a_gpu_of_an_earlier_life_that_is_gone_is_named(inventory: Inventory) ->
     assert health.detail == "CUDA no longer offers GPU (card A, A) since 1970-01-03 00:00 UTC"
     assert "gpud gpus forget" in (health.fix or "")
     assert snapshot.health["cuda"].level is Level.OK
-
-
-def test_a_gpu_of_an_earlier_life_is_missed_where_the_driver_went_with_it() -> None:
-    gone = asked(machine(exposed="no", expected=("A",)), Inventory(failure=MISSING))
-    assert gone["devices"] == (Level.FAILED, "gpu_vanished")
-    assert gone["cuda"] == (Level.FAILED, "library_missing")
-
-
-def test_a_driver_that_hangs_does_not_say_that_a_gpu_is_gone() -> None:
-    said = asked(machine(expected=("A",)), Inventory(failure=HUNG))
-    assert "devices" not in said
-    assert said["cuda"] == (Level.FAILED, "hung")
 
 
 def test_a_gpu_that_windows_still_sees_is_not_gone_when_cuda_finds_no_device() -> None:
@@ -296,13 +298,6 @@ def test_whatever_was_ever_listed_is_expected_and_gone_exactly_when_the_last_lis
     assert gone == (ever - last if last is not None else set())
 
 
-def test_one_gpu_of_two_is_missed() -> None:
-    one, other = Expected("card"), Expected("card", 1.0)
-    assert misses_a_gpu(altered(machine(nvml=None), expected={"A": one, "B": other}))
-    assert not misses_a_gpu(altered(machine(nvml=None), expected={"A": one}))
-    assert not misses_a_gpu(machine(nvml=None))
-
-
 @given(st.floats(allow_nan=False))
 def test_any_clock_can_say_since_when(at_s: float) -> None:
     gone = {"A": Expected("card", at_s)}
@@ -326,20 +321,6 @@ def test_why_cuda_finds_no_device_nvml_knows_better(
 ) -> None:
     after = inventory_taken(Inventory(failure=failure), 2.0)(machine(nvml=nvml))
     assert (after.health["cuda"].level, after.health["cuda"].fix) == (Level.FAILED, fix)
-
-
-def test_why_cuda_finds_no_device_is_told_by_the_gpu_that_was_here() -> None:
-    after = inventory_taken(Inventory(failure=NONE), 2.0)(machine(expected=("GPU-1",)))
-    fix = after.health["devices"].fix
-    assert after.health["cuda"].fix == fix != NONE.advice
-    assert fix is not None
-    assert "`gpud gpus forget GPU-1`" in fix
-
-
-@pytest.mark.parametrize("expected", [("A", "B"), ("A; rm -r",)])
-def test_a_command_to_copy_names_one_gpu_or_none(expected: tuple[str, ...]) -> None:
-    after = inventory_taken(Inventory(failure=NONE), 2.0)(machine(expected=expected))
-    assert "`gpud gpus forget UUID`" in (after.health["devices"].fix or "")
 
 
 def test_a_gpu_that_others_see_in_wsl_reaches_it() -> None:

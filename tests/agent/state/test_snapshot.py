@@ -18,7 +18,6 @@ from gpud.core.report import Owner
 from gpud.core.sample import (
     Absent,
     Backend,
-    Failure,
     Flag,
     Inventory,
     Missing,
@@ -28,19 +27,13 @@ from gpud.core.sample import (
     Skip,
 )
 from gpud.core.telemetry import LEVELS
-from gpud.show.refusals import Refused
 from tests import events as happened
 from tests.agent.state.folding import device, dockerd_seen, finished, folded
 
 
-def test_those_turned_away_are_added_up_by_reason() -> None:
-    slow, foreign = Refused.TOO_SLOW, Refused.FOREIGN_HOST
-    now = folded(happened.turned_away({slow: 2}), happened.turned_away({slow: 1, foreign: 5}))
-    assert now.http.turned_away == {slow: 3, foreign: 5}
-
-
 def test_a_failure_takes_the_figures_and_keeps_the_time_of_the_last_success() -> None:
     now = folded(finished(now_s=1.0), finished(now_s=9.0, reason=Reason.HUNG))
+    assert sum(now.measure.latencies[0, "submit"].counts) == 1
     state = now.measure.probes[ProbeKey("launch", 0)]
     assert (state.samples, state.last_success_s) == ((), 1.0)
     assert now.measure.failures == {("launch", Reason.HUNG): 1}
@@ -61,25 +54,46 @@ def test_a_run_that_this_gpu_cannot_do_is_a_good_one_without_figures() -> None:
     assert now.health["probes"].level is Level.OK
 
 
-def test_one_good_run_afterwards_makes_the_probes_well_again() -> None:
-    now = folded(finished(reason=Reason.HUNG), finished(now_s=2.0))
-    assert now.health["probes"].level is Level.OK
-    assert now.measure.probes[ProbeKey("launch", 0)].failure is None
-
-
-def test_one_probe_is_well_while_another_is_named_as_failing() -> None:
-    now = folded(finished("launch", 0), finished("triad", 1, Reason.VERIFICATION_FAILED))
-    assert now.health["probes"].reason == "verification_failed"
-    assert now.health["probes"].detail == "triad on GPU 1: why"
-
-
-def test_the_worst_failure_gives_the_reason_and_the_level() -> None:
-    now = folded(finished("launch", 0, Reason.HUNG), finished("triad", 0, Reason.UNSUPPORTED))
-    assert (now.health["probes"].level, now.health["probes"].reason) == (Level.FAILED, "hung")
-
-
-def test_a_busy_gpu_is_not_a_broken_one() -> None:
-    assert folded(finished(reason=Reason.OUT_OF_MEMORY)).health["probes"].level is Level.DEGRADED
+@pytest.mark.parametrize(
+    ("story", "level", "reason", "detail"),
+    [
+        ([finished(reason=Reason.HUNG), finished(now_s=2.0)], Level.OK, None, None),
+        (
+            [finished("launch", 0), finished("triad", 1, Reason.VERIFICATION_FAILED)],
+            Level.FAILED,
+            "verification_failed",
+            "triad on GPU 1: why",
+        ),
+        (
+            [finished("launch", 0, Reason.HUNG), finished("triad", 0, Reason.UNSUPPORTED)],
+            Level.FAILED,
+            "hung",
+            "launch on GPU 0: why; triad on GPU 0: why",
+        ),
+        (
+            [finished(reason=Reason.OUT_OF_MEMORY)],
+            Level.DEGRADED,
+            "out_of_memory",
+            "launch on GPU 0: why",
+        ),
+        (
+            [
+                finished("launch", 1, Reason.DEVICE_LOST),
+                finished("cpu_call", None),
+                happened.inventory_taken(Inventory((device(0),)), 2.0),
+            ],
+            Level.OK,
+            None,
+            None,
+        ),
+    ],
+    ids=["good again", "one of two", "the worst", "busy is not broken", "gone with its GPU"],
+)
+def test_health_of_the_probes_is_that_of_the_worst_last_run(
+    story: list[happened.Event], level: Level, reason: str | None, detail: str | None
+) -> None:
+    health = folded(*story).health["probes"]
+    assert (health.level, health.reason, health.detail) == (level, reason, detail)
 
 
 def test_a_gpu_that_is_gone_takes_its_series_and_leaves_the_other_and_the_cpu() -> None:
@@ -94,30 +108,6 @@ def test_a_gpu_that_is_gone_takes_its_series_and_leaves_the_other_and_the_cpu() 
     assert set(now.measure.probes) == {ProbeKey("launch", 0), ProbeKey("cpu_call", None)}
     assert set(now.measure.latencies) == {(0, "submit")}
     assert now.measure.runs == {"launch": 2, "cpu_call": 1}
-
-
-def test_a_gpu_that_is_gone_takes_its_failure_out_of_the_health_of_the_probes() -> None:
-    now = folded(
-        finished("launch", 1, Reason.DEVICE_LOST),
-        finished("cpu_call", None),
-        happened.inventory_taken(Inventory((device(0),)), 2.0),
-    )
-    assert now.health["probes"].level is Level.OK
-
-
-def test_why_there_is_no_gpu_is_the_health_of_cuda() -> None:
-    gone = Inventory(failure=Failure(Reason.LIBRARY_MISSING, "no libcuda", advice="install it"))
-    health = folded(happened.inventory_taken(gone, 1.0)).health["cuda"]
-    assert (health.level, health.reason, health.fix) == (
-        Level.FAILED,
-        "library_missing",
-        "install it",
-    )
-
-
-def test_latencies_add_up_over_runs_and_failed_runs_add_nothing() -> None:
-    now = folded(finished(), finished(), finished(reason=Reason.HUNG))
-    assert sum(now.measure.latencies[0, "submit"].counts) == 2
 
 
 def test_health_keeps_its_since_while_nothing_changes_and_renews_it_when_it_does() -> None:
@@ -144,16 +134,6 @@ def test_readings_of_an_older_collection_never_outlive_a_failed_one() -> None:
     assert now.telemetry.last_success_s == {"nvml": 1.0}
     assert now.telemetry.failures == {("nvml", "hung"): 1}
     assert now.health["nvml"].reason == "hung"
-
-
-def test_a_field_that_failed_degrades_and_one_that_is_unsupported_does_not() -> None:
-    failed = Reading(0, "power_watts", Absent.FAILED, "nvml")
-    unsupported = Reading(0, "fan_ratio", Absent.UNSUPPORTED, "nvml")
-    now = folded(said(failed, unsupported))
-    assert now.health["nvml"].level is Level.DEGRADED
-    assert "power_watts" in (now.health["nvml"].detail or "")
-    now = folded(said(unsupported))
-    assert now.health["nvml"].level is Level.OK
 
 
 def test_a_gpu_that_fails_in_everything_is_told_once() -> None:
@@ -231,13 +211,9 @@ def test_what_root_says_of_dockerd_is_its_health(seen: happened.Event, level: Le
     assert (health.level if health else None) == level
 
 
-def test_a_clock_set_back_is_counted_and_is_no_pause() -> None:
-    now = folded(happened.clock_jumped(-3600.0, 1.0, 1.0), happened.clock_jumped(60.0, 2.0, 2.0))
-    assert (now.machine.clock_jumps, now.machine.paused_s) == (2, 60.0)
-
-
 def test_only_a_long_pause_is_one_to_resume_from() -> None:
     short = folded(happened.clock_jumped(-3600.0, 1.0, 1.0), happened.clock_jumped(3.0, 2.0, 2.0))
+    assert (short.machine.clock_jumps, short.machine.paused_s) == (2, 3.0)
     assert short.machine.resumed_mono_s is None
     long = happened.clock_jumped(30.0, 9.0, 8.0)(short)
     assert long.machine.resumed_mono_s == 8.0
@@ -323,10 +299,3 @@ def test_changes_are_counted_by_kind_and_the_latest_are_kept() -> None:
     )
     assert [change.new for change in many.changes.latest] == [str(i + 1) for i in range(83, 99)]
     assert many.changes.counts == {"kernel": 99}
-
-
-def test_what_the_history_remembers_is_shown_before_what_is_new_and_not_counted() -> None:
-    old, new = change("kernel", "5", "6"), change("kernel", "6", "7")
-    after = folded(happened.changed((new,), 1.0), happened.remembered({}, 2.0, (old,)))
-    assert after.changes.latest == (old, new)
-    assert after.changes.counts == {"kernel": 1}
