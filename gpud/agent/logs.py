@@ -54,8 +54,7 @@ def configure(file: Path, *, level: str, quietly: bool = False) -> None:
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                _without_traceback,
-                _escaped,
+                _for_a_terminal,
                 structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=28),
             ],
         )
@@ -91,11 +90,7 @@ def _json_file(file: Path, shared: list[Any]) -> logging.Handler:
     return file_handler
 
 
-def _without_traceback(_: object, __: str, line: MutableMapping[str, Any]) -> Any:  # noqa: ANN401
-    """Keep tracebacks to the file: the person at the terminal gets one line."""
+def _for_a_terminal(_: object, __: str, line: MutableMapping[str, Any]) -> Any:  # noqa: ANN401
+    """Escape the fields, and keep tracebacks to the file: a person gets one line."""
     line.pop("exc_info", None)
-    return line
-
-
-def _escaped(_: object, __: str, line: MutableMapping[str, Any]) -> Any:  # noqa: ANN401
     return escaped_fields(line)

@@ -1,4 +1,4 @@
-"""Maintenance of the history: runs are rolled up into hours, old rows deleted, damage looked for.
+"""Maintenance of the history: runs are rolled up into hours, and old rows deleted.
 
 In pieces, each a transaction of its own: a run that has finished meanwhile waits for one of them.
 
@@ -55,11 +55,9 @@ ROLLUPS: Final = "rollups"
 
 
 async def keep(history: History, plan: sections.StoreSettings, *, rest_s: float = REST_S) -> None:
-    """Check the file, roll up what has not been, then delete what is old according to ``plan``.
+    """Roll up what has not been, then delete what is old according to ``plan``.
 
-    ``History`` sets a damaged one aside, and begins a new one. The check of half a gigabyte takes a
-    second, in which a run that has finished waits. A history that cannot be written is reported by
-    the runs that cannot be; it is tried again later.
+    A history that cannot be written is reported by the runs that cannot be; it is tried again.
     """
     pieces = (
         roll_up,
@@ -67,7 +65,6 @@ async def keep(history: History, plan: sections.StoreSettings, *, rest_s: float 
         partial(forget_the_rest, rollup_days=plan.rollup_days),
     )
     with suppress(StoreError):
-        await history.ask(Store.check)
         for piece in pieces:
             while await history.write(piece):  # noqa: ASYNC110  # a rest, not a wait
                 await asyncio.sleep(rest_s)

@@ -108,18 +108,6 @@ class Store:
         except sqlite3.Error as error:
             raise _translated(error, self.path) from error
 
-    def check(self) -> None:
-        """Read every page: damage may lie where nobody reads for weeks. Errors: ``StoreError``.
-
-        Over a connection of its own: what this one has read before, it has in memory.
-        """
-        uri = f"{self.path.absolute().as_uri()}?mode=ro"
-        try:
-            with closing(sqlite3.connect(uri, uri=True)) as fresh:
-                _check(fresh, "quick_check")
-        except sqlite3.Error as error:
-            raise _translated(error, self.path) from error
-
     def close(self) -> None:
         """Close the file; what was written stays."""
         replaced = self.replaced

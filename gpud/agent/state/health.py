@@ -224,13 +224,11 @@ _WARNING: Final = {
 }
 
 
-def _severity(reason: Reason) -> FailureSeverity:
-    if reason in _INFO:
-        return FailureSeverity.INFO
-    return FailureSeverity.WARNING if reason in _WARNING else FailureSeverity.CRITICAL
-
-
-SEVERITY: Final[Mapping[Reason, FailureSeverity]] = {reason: _severity(reason) for reason in Reason}
+SEVERITY: Final[Mapping[Reason, FailureSeverity]] = {
+    **dict.fromkeys(Reason, FailureSeverity.CRITICAL),
+    **dict.fromkeys(_WARNING, FailureSeverity.WARNING),
+    **dict.fromkeys(_INFO, FailureSeverity.INFO),
+}
 """Every reason; one that is in neither set above is critical."""
 
 LEVEL: Final[Mapping[FailureSeverity, Level]] = {

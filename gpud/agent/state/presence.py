@@ -223,17 +223,15 @@ def _listed(
     expected: Mapping[str, Expected], present: tuple[str, ...], at_s: float
 ) -> dict[str, Expected]:
     return {
-        uuid: Expected(gpu.name, None if uuid in present else _first(gpu.gone_s, at_s))
+        uuid: Expected(
+            gpu.name, None if uuid in present else at_s if gpu.gone_s is None else gpu.gone_s
+        )
         for uuid, gpu in expected.items()
     }
 
 
 def _reason(inventory: Inventory) -> Reason | None:
     return None if inventory.failure is None else inventory.failure.reason
-
-
-def _first(before_s: float | None, now_s: float) -> float:
-    return now_s if before_s is None else before_s
 
 
 def _machine_readings(snapshot: Snapshot) -> dict[str, str | float | Absent]:

@@ -11,7 +11,7 @@ import asyncio
 import math
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -22,6 +22,7 @@ from gpud.agent.state.snapshot import Recent, RecentKey
 from gpud.core.errors import StoreError
 from gpud.core.sample import Pace, Unit
 from gpud.core.stats import median
+from gpud.show.document import RecentSeries
 
 if TYPE_CHECKING:
     import sqlite3
@@ -105,23 +106,23 @@ def with_past(
     return with_points(after, specs, since)
 
 
-def document(recent: Mapping[RecentKey, Recent]) -> list[dict[str, Any]]:
-    """Give the series as plain JSON data, the times as whole seconds after the first."""
-    return [
-        {
-            "uuid": series.gpu,
-            "probe": series.probe,
-            "mode": series.mode,
-            "unit": line.unit,
-            "from_s": line.at_s[0],
-            "after_s": [round(at_s - line.at_s[0]) for at_s in line.at_s],
-            "medians": [float(f"{value:.{DIGITS}g}") for value in line.medians],
-        }
+def document(recent: Mapping[RecentKey, Recent]) -> tuple[RecentSeries, ...]:
+    """Return the series as they are published, the times as whole seconds after the first."""
+    return tuple(
+        RecentSeries(
+            uuid=series.gpu,
+            probe=series.probe,
+            mode=series.mode,
+            unit=line.unit,
+            from_s=line.at_s[0],
+            after_s=tuple(round(at_s - line.at_s[0]) for at_s in line.at_s),
+            medians=tuple(float(f"{value:.{DIGITS}g}") for value in line.medians),
+        )
         for series, line in sorted(
             recent.items(), key=lambda item: (item[0].gpu or "", item[0][1:])
         )
         if line.at_s
-    ]
+    )
 
 
 def _added(before: Recent, point: RecentPoint, *, hourly: bool) -> Recent:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from dataclasses import astuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,7 +24,6 @@ from gpud.show.document import (
     CudaReport,
     LastRun,
     ReadingReport,
-    RecentSeries,
     RunFailure,
     SkippedProbe,
     SourceReport,
@@ -70,9 +70,12 @@ def document(snapshot: Snapshot, *, now: Instant) -> Status:
             for key, skipped in measure.put_off.items()
         ),
         streams=tuple(
-            _stream(snapshot, key) for key in sorted(snapshot.regression.streams, key=_order)
+            _stream(snapshot, key)
+            for key in sorted(
+                snapshot.regression.streams, key=lambda key: (key.gpu or "", astuple(key)[1:])
+            )
         ),
-        recent=tuple(RecentSeries(**series) for series in recent.document(measure.recent)),
+        recent=recent.document(measure.recent),
         telemetry=_telemetry(snapshot.telemetry, now),
         alerts=tuple(alert_report(alert) for alert in snapshot.alerts.alerts),
         sinks=snapshot.alerts.sinks,
@@ -137,10 +140,6 @@ def _stream(snapshot: Snapshot, key: StreamKey) -> StreamReport:
         unit=snapshot.regression.units.get(key),
         usual=usual(standing),
     )
-
-
-def _order(key: StreamKey) -> tuple[Any, ...]:
-    return (key.gpu or "", key.probe, key.mode, key.version, key.on_battery)
 
 
 def _telemetry(state: Telemetry, now: Instant) -> TelemetryReport:

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.history import queries, retention, schema
+from gpud.agent.history import queries, schema
 from gpud.agent.history import store as store_module
 from gpud.agent.history.schema import FILE, MIGRATIONS
 from gpud.agent.history.store import History, Store
 from gpud.core.errors import StoreError
 from gpud.core.sample import Flag, Peak, Point, RunReport
-from gpud.core.sections import StoreSettings
 from tests.histories import opened, run
 
 if TYPE_CHECKING:
@@ -315,26 +314,6 @@ def test_damage_that_shows_while_it_runs_sets_the_file_aside_and_loses_no_run_in
 
     asyncio.run(story())
     assert finished_s(tmp_path) == [1000.0, 1001.0]
-
-
-def test_damage_that_no_query_meets_shows_in_the_hourly_check(tmp_path: Path) -> None:
-    async def story() -> None:
-        history = History(tmp_path)
-        await history.append(*(run(float(number)) for number in range(50)))
-        large = [(f"state {number}", 0, 0.0, "x" * 100_000) for number in range(9)]
-        put = "INSERT INTO states VALUES (?, ?, ?, ?)"
-        await history.write(lambda c: c.executemany(put, large).rowcount)
-        await flushed(history)
-        await retention.keep(history, StoreSettings(), rest_s=0.0)
-        sound = history.set_aside
-        spoil(tmp_path / FILE, n_bytes=400_000)
-        await retention.keep(history, StoreSettings(), rest_s=0.0)
-        assert (sound, history.set_aside is not None) == (None, True)
-        await history.append(run(1001.0))
-        assert await history.read(queries.run_count) == 1
-        await history.close()
-
-    asyncio.run(story())
 
 
 @pytest.mark.parametrize("how", ["deleted", "with its WAL", "another in its place"])

@@ -15,7 +15,7 @@ from tests import snapshots
 from tests.events import Event, altered, inventory_taken, root_read, run_finished
 
 if TYPE_CHECKING:
-    from gpud.core.report import ContainerFigure, ContainerRun, ContainersReport
+    from gpud.core.report import ContainerFigure, ContainerRun, ContainersReport, RootReport
 
 KEY = ProbeKey("container_nbody", 0)
 BROKEN = Failure(Reason.TOOLKIT_MISSING, "could not select device driver", advice="install it")
@@ -60,8 +60,11 @@ def test_hearing_it_again_changes_nothing() -> None:
     assert heard(once) == altered(once, root=heard(once).root)
 
 
-def test_a_silent_root_takes_the_figure_and_the_counts_with_it() -> None:
-    after = root_read(None, "gone", 5.0)(snapshots.full())
+@pytest.mark.parametrize("root", [None, structs.replace(snapshots.ROOT, containers=None)])
+def test_a_root_that_reports_no_containers_takes_the_figure_and_the_counts_with_it(
+    root: RootReport | None,
+) -> None:
+    after = root_read(root, None if root else "gone", 5.0)(snapshots.full())
     assert KEY not in after.measure.probes
     assert "container_nbody" not in after.measure.runs
     assert not [
@@ -131,13 +134,6 @@ def test_a_container_that_measured_another_gpu_is_not_compared() -> None:
     report = after.measure.probes[KEY].report
     assert report is not None
     assert report.device is None
-
-
-def test_a_root_that_knows_no_containers_leaves_nothing_of_them() -> None:
-    older = structs.replace(snapshots.ROOT, containers=None)
-    after = root_read(older, None, 5.0)(snapshots.full())
-    assert KEY not in after.measure.probes
-    assert "containers" not in after.health
 
 
 def test_the_health_says_since_when() -> None:

@@ -156,7 +156,7 @@ def test_machine_without_a_gpu_has_the_way_to_one(
     wsl: str, more: dict[str, str], detail: str, fix: str | None
 ) -> None:
     snapshot = machine(wsl=wsl, exposed="no")
-    nothing = nothing_expected(altered(snapshot, platform=snapshot.machine.platform | more))
+    nothing = nothing_expected(altered(snapshot, platform={**snapshot.machine.platform, **more}))
     assert nothing is not None
     assert nothing.detail == detail
     assert nothing.fix is None if fix is None else fix in (nothing.fix or "")

@@ -95,9 +95,8 @@ def test_a_clock_that_was_set_back_leaves_no_points_of_the_future() -> None:
 
 def test_what_is_published_is_short() -> None:
     snapshot = launched(launched(machine(), 1000.25, 1.23456789e-6), 1060.5, 2e-6)
-    (said,) = [one for one in recent.document(snapshot.measure.recent) if one["mode"] == "submit"]
-    assert said["from_s"] == 1000.25
-    assert (said["after_s"], said["medians"]) == ([0, 60], [1.235e-6, 2e-6])
+    (line,) = [line for line in recent.document(snapshot.measure.recent) if line.mode == "submit"]
+    assert (line.from_s, line.after_s, line.medians) == (1000.25, (0, 60), (1.235e-6, 2e-6))
 
 
 @given(

@@ -10,6 +10,7 @@ from gpud.agent.regression.detector import ChangeKind, Detector, Direction, Verd
 from gpud.agent.regression.detector.stream import ACCEPTED
 from gpud.core.sample import Flag
 from tests.agent.regression.detector.streams import (
+    LEVEL,
     MINUTE_S,
     NEW,
     NEWER,
@@ -210,3 +211,17 @@ def test_improvement_and_accepted_slowdown_are_the_baseline_from_then_on(factor:
     (back,) = feed.level(1, 300)
     assert (back.worse, back.closes) == (factor < 1, ())
     assert back.effect.ratio == pytest.approx(1 / factor, rel=0.03)
+
+
+@pytest.mark.parametrize(("slow_of_five", "ratio"), [(2, 0.0), (3, 1.0)])
+def test_group_of_dense_samples_is_slow_if_most_are_and_as_good_as_their_median(
+    slow_of_five: int, ratio: float
+) -> None:
+    feed = Feed(spacing_s=10.0)
+    feed.level(1, 203)
+    for at in range(1500):
+        slow = at % 5 < slow_of_five
+        feed.level(1.5 if slow else 1, 1, *((Flag.LOW,) if slow else ()))
+    standing = feed.detector.standing()
+    assert standing.slow_state_ratio == pytest.approx(ratio, abs=0.2)
+    assert standing.level == pytest.approx(LEVEL, rel=0.01)
