@@ -29,6 +29,7 @@ from gpud.agent.state.snapshot import (
 from gpud.agent.state.status import with_streams
 from gpud.core.clock import Instant
 from gpud.core.health import Health, Level
+from gpud.show.document import ListedGpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -110,6 +111,13 @@ def inventory_taken(inventory: Inventory, now_s: float, now_mono_s: float = 0.0)
     return apply
 
 
+def _with_gpu(known: Mapping[str, ListedGpu], uuid: str | None) -> Mapping[str, ListedGpu]:
+    if uuid is None or uuid in known:
+        return known
+    number = max((gpu.number + 1 for gpu in known.values()), default=0)
+    return {**known, uuid: ListedGpu(number, "", "", cuda=True)}
+
+
 def run_finished(
     report: RunReport,
     gpu: str | None,
@@ -118,7 +126,7 @@ def run_finished(
     flags: tuple[Flag, ...] = (),
 ) -> Event:
     def apply(snapshot: Snapshot) -> Snapshot:
-        known = snapshot.gpus if gpu is None else gpus.with_uuid(snapshot.gpus, gpu)
+        known = _with_gpu(snapshot.gpus, gpu)
         at = Instant(now_s, now_mono_s)
         measure = runs.with_run(snapshot.measure, known, report, gpu, at, flags)
         return _published(snapshot, now_s, gpus=known, measure=measure)
@@ -135,7 +143,7 @@ def run_skipped(  # noqa: PLR0917  # a skip, and where and when it was
     used_ratio: float | None = None,
 ) -> Event:
     def apply(snapshot: Snapshot) -> Snapshot:
-        known = snapshot.gpus if gpu is None else gpus.with_uuid(snapshot.gpus, gpu)
+        known = _with_gpu(snapshot.gpus, gpu)
         key = probe_key(known, probe, gpu)
         measure = runs.with_skip(
             snapshot.measure, key, reason, starving=starving, used_ratio=used_ratio

@@ -44,11 +44,6 @@ def with_devices(gpus: Mapping[str, ListedGpu], devices: Sequence[Device]) -> di
     return after
 
 
-def with_uuid(gpus: Mapping[str, ListedGpu], uuid: str) -> dict[str, ListedGpu]:
-    """Add a GPU of which nothing but the UUID is known, such as one that a run was asked for."""
-    return {uuid: ListedGpu(_free(gpus, 0), "", "", cuda=True), **gpus}
-
-
 def with_readings(
     gpus: Mapping[str, ListedGpu], readings: Sequence[Reading]
 ) -> tuple[dict[str, ListedGpu], tuple[Reading, ...]]:

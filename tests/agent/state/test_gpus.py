@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.agent.state.gpus import same_slot, with_devices, with_readings, with_uuid
+from gpud.agent.state.gpus import same_slot, with_devices, with_readings
 from gpud.agent.state.snapshot import ProbeKey, Snapshot
 from gpud.agent.telemetry.answers import Answer
 from gpud.child.summary import summarised
@@ -58,16 +59,23 @@ def test_a_gpu_that_moves_up_keeps_its_number_and_a_newcomer_gets_a_fresh_one() 
     assert {uuid: gpu.number for uuid, gpu in known.items()} == {"A": 0, "B": 1, "C": 2}
 
 
-def test_readings_go_by_uuid_and_not_by_nvmls_index() -> None:
-    known = with_devices({}, listed("A", "B").devices)
-    _, readings = with_readings(known, (*told(0, "B", value=7.0), *told(1, "A", value=9.0)))
-    assert power(readings) == {1: 7.0, 0: 9.0}
-
-
-def test_readings_without_a_uuid_go_by_the_slot() -> None:
-    known = with_devices({}, listed("A", "B").devices)
-    _, readings = with_readings(known, told(0, Absent.UNSUPPORTED, "00000000:42:00.0"))
-    assert power(readings) == {1: 1.0}
+@pytest.mark.parametrize(
+    ("listed_gpus", "readings", "by_number"),
+    [
+        ("AB", (*told(0, "B", value=7.0), *told(1, "A", value=9.0)), {1: 7.0, 0: 9.0}),
+        ("AB", told(0, Absent.UNSUPPORTED, "00000000:42:00.0"), {1: 1.0}),
+        ("AB", (*told(0, "A", value=7.0), *told(1, "A", value=9.0)), {0: 7.0}),
+        ("B", (*told(0, Absent.UNSUPPORTED, value=7.0), *told(1, "B", value=9.0)), {0: 9.0}),
+    ],
+    ids=["by UUID", "by slot", "twins: the first", "claimed twice: the one with a UUID"],
+)
+def test_readings_go_by_uuid_or_slot_and_no_number_to_two_gpus(
+    listed_gpus: str, readings: tuple[Reading, ...], by_number: dict[int, float]
+) -> None:
+    known = with_devices({}, listed(*listed_gpus).devices)
+    _, numbered = with_readings(known, readings)
+    shown = [(r.gpu, r.value) for r in numbered if r.field == "power_watts"]
+    assert sorted(shown) == sorted(by_number.items())
 
 
 def test_readings_without_anything_keep_their_index() -> None:
@@ -77,27 +85,10 @@ def test_readings_without_anything_keep_their_index() -> None:
 
 
 def test_a_gpu_whose_slot_nobody_knows_has_no_part_in_another_ones_slot() -> None:
-    known = with_uuid({}, "A")
+    known = {"A": ListedGpu(0, "", "", cuda=True)}
     after, readings = with_readings(known, told(3, "B", "00000000:42:00.0"))
     assert power(readings) == {3: 1.0}
     assert after["A"] == known["A"]
-
-
-def test_asking_for_a_known_gpu_changes_nothing_and_a_new_one_gets_a_number_of_its_own() -> None:
-    known = with_devices({}, listed("A", "B").devices)
-    assert with_uuid(known, "B") == known
-    assert with_uuid(known, "C")["C"].number == 2
-
-
-def test_one_number_is_never_given_to_two_gpus_of_one_collection() -> None:
-    """Two series with the same labels are refused, or one of them is mixed from two cards."""
-    known = with_devices({}, listed("A", "B").devices)
-    _, twins = with_readings(known, (*told(0, "A", value=7.0), *told(1, "A", value=9.0)))
-    assert [(r.gpu, r.value) for r in twins if r.field == "power_watts"] == [(0, 7.0)]
-    alone = with_devices({}, listed("B").devices)
-    nameless = told(0, Absent.UNSUPPORTED, value=7.0)
-    _, other = with_readings(alone, (*nameless, *told(1, "B", value=9.0)))
-    assert [(r.gpu, r.value) for r in other if r.field == "power_watts"] == [(0, 9.0)]
 
 
 def test_a_new_card_in_the_slot_of_an_old_one_does_not_go_on_with_its_series() -> None:
