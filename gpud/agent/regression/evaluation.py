@@ -119,12 +119,12 @@ class StreamState(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SharedState(msgspec.Struct):
-    """What all streams share. ``heard`` is the number of the last command that was obeyed."""
+    """What all streams share. ``obeyed`` is the number of the last command."""
 
     gpu: Contexts
     cpu: Contexts
     newest_s: float = 0.0  # of the latest run
-    heard: int = 0
+    obeyed: int = msgspec.field(default=0, name="heard")
 
 
 _STREAM: Final = msgspec.json.Decoder(StreamState, dec_hook=decode_hook)

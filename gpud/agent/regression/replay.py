@@ -73,17 +73,17 @@ class Replay:
         before is not raised again. ``obey`` is called with people's commands, each at its place
         among the runs. Errors: ``StoreError``.
         """
-        heard, after = self.evaluator.shared.heard, self._upto
+        obeyed, after = self.evaluator.shared.obeyed, self._upto
         if self._stateless or self._lost:
             upto = self._start.newest_run if self._stateless else self._upto
             after = await self._history.read(queries.first_run_within, upto, LEARN_S)
-        earlier = 0 if self._lost else heard
+        earlier = 0 if self._lost else obeyed
         commands = deque(await self._history.read(queries.person_commands, earlier))
 
         def obey_before(number: float) -> None:
             while commands and commands[0].after_run < number:
                 command = commands.popleft()
-                if command.number > heard:
+                if command.number > obeyed:
                     obey(command)
                 else:
                     self.evaluator.obey(command, self._lost)

@@ -240,7 +240,7 @@ class Regression:
             self._alerts.forget(key, command.at_s)
         self._unsaved.streams |= keys
         self._unsaved.urgent = True
-        self._evaluator.shared.heard = command.number
+        self._evaluator.shared.obeyed = command.number
         if self._ready.is_set():
             self._publish(keys)
 

@@ -27,7 +27,7 @@ WATCHED: Final = 20
 """Samples, the latest, of which the judged ones are counted."""
 SILENT: Final = 2
 """Or fewer of them are as good as none."""
-HEARD: Final = 10
+JUDGED_AGAIN: Final = 10
 """So many end a silence: one clean run an hour is no end of it."""
 
 
@@ -164,7 +164,7 @@ class Silence(msgspec.Struct):
         if self.since_s is None:
             if len(self.latest) == WATCHED and judged <= SILENT:
                 self.since_s = next(at_s for at_s, reason in self.latest if reason)
-        elif judged >= HEARD:
+        elif judged >= JUDGED_AGAIN:
             self.since_s = None
 
     @property

@@ -148,8 +148,8 @@ class SpeedLevel(msgspec.Struct, dict=True):
 
     def give_up(self, points: Sequence[LevelSample]) -> None:
         """Forget the last ``points``, which turned out to be of the next level."""
-        kept = len(self.ys) - len(points)
-        del self.seqs[kept:], self.times_s[kept:], self.ys[kept:]
+        remaining = len(self.ys) - len(points)
+        del self.seqs[remaining:], self.times_s[remaining:], self.ys[remaining:]
         self.count -= len(points)
         self.own = max(0, self.own - len(points))
         del self.ref[max(0, min(len(self.ref), self.count)) :]

@@ -32,7 +32,7 @@ PAUSE_RATIO: Final = 5.0  # and than so many usual ones
 KEEP: Final = 1000
 """Samples of a level that are its reference: 17 hours at one a minute. Then it is frozen, because a
 reference that moves swallows a drift."""
-LEVELS_KEPT: Final = 4
+OLD_LEVELS: Final = 4
 NEAR: Final = _effect(4)  # so close to an old level is that level
 EXCURSION: Final = 100  # of a level left again are added to the one returned to
 

@@ -345,7 +345,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
     def _remember(self, level: SpeedLevel) -> None:
         level.rest()
         others = [other for other in self.left if other is not level]
-        self.left = [*others, level][-parameters.LEVELS_KEPT :]
+        self.left = [*others, level][-parameters.OLD_LEVELS :]
 
     def _take_up(self, left: SpeedLevel | None) -> None:
         """Go on with an old level where the new one lies close to it.
