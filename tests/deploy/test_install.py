@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -95,14 +96,32 @@ def test_a_python_without_venv_gets_the_package_of_its_own_version_or_a_plain_er
         assert f"{package} has it on Debian and Ubuntu" in told.stderr
 
 
-def test_an_upgrade_keeps_apprise(installed: Machine, shared: Path) -> None:
+def test_an_upgrade_keeps_apprise_that_was_installed_until_it_is_left_out(
+    installed: Machine, shared: Path
+) -> None:
     with fresh(shared, installed.changes) as made:
+        manifest = made.root / "etc/gpud/manifest"
+        before = manifest.read_text()
+        made.well("mkdir", "/root/wheels")
+        asked = install(shared, "--with", "apprise", "--wheelhouse", "/root/wheels")
+        assert "packages of deploy/requirements.txt: exit status" in made.run(*asked).stderr
+        assert manifest.read_text() == before, "what failed is not asked for again"
+        manifest.write_text(f"{before}with apprise\n")
+        wanted = "would: Apprise from deploy/requirements-apprise.txt"
+        assert wanted in made.well(*install(shared, "--dry-run"))
+        made.well(*install(shared, "--no-start", "--without", "apprise"))
+        assert manifest.read_text() == before
+
+
+def test_a_new_group_and_a_new_hook_need_a_new_shell(installed: Machine, shared: Path) -> None:
+    with fresh(shared, installed.changes) as made:
+        made.well("groupadd", "--force", "docker")
+        made.well("rm", f"{HOME}/.bashrc")
         with (made.root / "etc/gpud/manifest").open("a") as manifest:
-            manifest.write("with apprise\n")
-        assert "would: Apprise from deploy/requirements-apprise.txt" in made.well(
-            *install(shared, "--dry-run")
-        )
-        made.well(*uninstall(shared))
+            manifest.write(f"member {USER}\n")
+        said = made.well(*install(shared, "--no-start"))
+        lacking = f"the group docker, gpud in {HOME}/.bashrc"
+        assert said.endswith(f"\nOpen a new shell; open ones lack: {lacking}.\n")
 
 
 def test_an_upgrade_stops_before_it_replaces_a_gpud_that_runs_with_settings_it_refuses(
@@ -151,6 +170,8 @@ def test_the_sudo_rule_is_for_this_person_and_sudo_reads_it(installed: Machine) 
         in said
     )
     assert f"{USER} ALL=(root) NOPASSWD: GPUD\n" in rule.read_text()
+    # Nobody else can hold the lock of the installer and keep it waiting.
+    assert installed.well("stat", "-c", "%a %U", "/run/gpud-install.lock") == "600 root\n"
 
 
 def test_the_command_works_for_everybody_and_completes_in_three_shells(installed: Machine) -> None:
@@ -180,6 +201,7 @@ def test_a_second_run_changes_nothing(installed: Machine, shared: Path) -> None:
     said = installed.well(*install(shared, "--no-start"))
     assert {k: v for k, v in installed.changed().items() if not k.startswith("var/log")} == before
     assert "nothing to do" in said
+    assert "new shell" not in said
     assert "would:" not in installed.well(*install(shared, "--dry-run", "--no-start"))
 
 
@@ -189,8 +211,11 @@ def test_a_dry_run_leaves_even_what_an_interrupted_run_left(
     with fresh(shared, installed.changes) as made:
         left = made.root / "opt/gpud.gpud-build"
         left.mkdir()
-        made.well(*install(shared, "--dry-run"))
+        assert "would: build" not in made.well(*install(shared, "--dry-run"))
         assert left.is_dir()
+        (lost,) = (made.root / "opt/gpud/lib").glob("python3*/site-packages/structlog/__init__.py")
+        lost.unlink()
+        assert "would: build /opt/gpud" in made.well(*install(shared, "--dry-run"))
 
 
 def state(dockerd: PrivateDockerd, container: str) -> tuple[int, str]:
@@ -246,7 +271,7 @@ def test_gpud_runs_afterwards_and_an_upgrade_restarts_it_but_neither_dockerd_nor
         _owns_nothing_that_could_hurt(made)
         docker = made.root / dockerd.pidfile.lstrip("/")
         made.well(
-            "timeout", "20", "sh", "-c", f"until [ -s {dockerd.pidfile} ]; do sleep 0.05; done"
+            "timeout", "300", "sh", "-c", f"until [ -s {dockerd.pidfile} ]; do sleep 0.05; done"
         )
         running = docker.read_text()
         inside = PrivateDockerd(made.root / dockerd.root.relative_to("/"))
@@ -391,13 +416,17 @@ def test_a_tree_whose_python_a_distribution_upgrade_removed_is_built_anew(
         assert made.well("readlink", "-e", "/opt/gpud/bin/python") == "/usr/bin/python3.14\n"
 
 
-def test_a_home_in_the_callers_environment_leads_nothing_astray(
+def test_a_home_in_the_callers_environment_and_a_taken_port_lead_nobody_astray(
     installed: Machine, shared: Path
 ) -> None:
-    with fresh(shared, installed.changes) as made:
-        settings(made, free_port())
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        fresh(shared, installed.changes) as made,
+    ):
+        settings(made, taken.getsockname()[1])
         done = made.run(*install(shared), GPUD_HOME="/tmp/elsewhere", PYTHONPATH="/tmp/theirs")
         assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.endswith("\nHow it is: gpud status\n"), "without an address of a page"
         assert (made.root / "run/gpud/root.pid").exists()
         assert not (made.root / "tmp/elsewhere").exists()
         made.well(*uninstall(shared))

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.agent.alerts.telling import receiver
-from tests.e2e import alerting, scraping
+from tests.e2e import scraping
 from tests.e2e.driven import KNOWN, LAUNCH_NS, NEW, OLD, machine
 from tests.prometheus import rules
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,14 +34,13 @@ def routes(url: str) -> str:
     return text
 
 
-@pytest.mark.timeout(240)
 def test_a_driver_that_is_a_quarter_slower_is_delivered_and_its_end_too(
     tmp_path: Path,
 ) -> None:
     with (
         machine() as driven,
         receiver() as webhook,
-        alerting.alertmanager(routes(webhook.url()), tmp_path) as alertmanager,
+        scraping.alertmanager(routes(webhook.url()), tmp_path) as alertmanager,
         scraping.prometheus(
             driven.gpud.port, tmp_path, rules.hurried(tmp_path), alertmanager
         ) as port,
@@ -65,7 +64,7 @@ def test_a_driver_that_is_a_quarter_slower_is_delivered_and_its_end_too(
         assert webhook.documents == []
 
         driven.overnight(NEW, SLOWER)
-        [alert, *_] = until(lambda: report("firing"), "the regression", within_s=60)
+        [alert, *_] = until(lambda: report("firing"), "the regression")
         instance = f"127.0.0.1:{gpud.port}"
         assert alert["labels"] == SUBMIT | {
             "alertname": NAME,
@@ -86,11 +85,11 @@ def test_a_driver_that_is_a_quarter_slower_is_delivered_and_its_end_too(
         assert slower == pytest.approx((SLOWER - 1) * 100, abs=5)
         assert now_us / before_us == pytest.approx(SLOWER, abs=0.08)
         assert before_us == pytest.approx(LAUNCH_NS / 1000, rel=0.1)
-        with urllib.request.urlopen(output["runbook_url"], timeout=5) as page:
+        with urllib.request.urlopen(output["runbook_url"], timeout=LIMIT_S) as page:
             assert f"<h1>{NAME}</h1>" in page.read().decode()
 
         driven.overnight(OLD)
-        until(lambda: report("resolved"), "the end of the regression", within_s=60)
+        until(lambda: report("resolved"), "the end of the regression")
         names = {
             alert["labels"]["alertname"]
             for document in webhook.documents
@@ -98,13 +97,7 @@ def test_a_driver_that_is_a_quarter_slower_is_delivered_and_its_end_too(
         }
         assert names == {NAME}, "the change of the driver is for information, and nothing else is"
         until(
-            lambda: (
-                not [
-                    result
-                    for result in alerting.alerts(alertmanager) or ()
-                    if result["labels"]["alertname"] == NAME
-                ]
-            ),
+            lambda: NAME not in {a["labels"]["alertname"] for a in scraping.alerts(alertmanager)},
             "nothing fires any more",
         )
         assert "Traceback" not in gpud.logs()

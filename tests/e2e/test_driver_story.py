@@ -1,10 +1,6 @@
-"""Drivers that come and go, a clock that is wrong, everything at once: still one alert a cause."""
+"""Drivers that come and go, and a clock that is wrong: still one alert a cause."""
 
 from __future__ import annotations
-
-import json
-import threading
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,16 +17,12 @@ from tests.e2e.driven import (
     received,
 )
 from tests.e2e.program import under_a_clock
-from tests.e2e.watching import watched
 from tests.waiting import until
 
-if TYPE_CHECKING:
-    import socket
-
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.soak
 
 DAY_S = 86400.0
-REGRESSION, LOST, SINK_FAILING = "GpudDriverRegression", "GpudFunctionLost", "GpudSinkFailing"
+REGRESSION = "GpudDriverRegression"
 
 
 def test_a_driver_that_comes_and_goes_is_judged_once_and_against_the_right_one() -> None:
@@ -46,13 +38,13 @@ def test_a_driver_that_comes_and_goes_is_judged_once_and_against_the_right_one()
         assert driven.decided() == driven.expected() == {}
         assert hook.documents == []
         driven.overnight(NEW, 1.12)
-        until(lambda: received(hook, "firing"), "the alert at the webhook", 60)
+        until(lambda: received(hook, "firing"), "the alert at the webhook")
         driven.more_runs(FIRST_LOOK)
         assert driven.decided() == driven.expected()
         [alert] = alerts(driven.gpud)
         assert alert["labels"] == {"kind": "driver", "old": OLD, "new": NEW}
         driven.overnight(OLD)
-        until(lambda: received(hook, "resolved"), "the end", 60)
+        until(lambda: received(hook, "resolved"), "the end")
         driven.more_runs(FIRST_LOOK)
         assert driven.decided() == driven.expected()
         assert alerts(driven.gpud) == []
@@ -70,7 +62,7 @@ def test_a_clock_that_is_set_back_a_day_changes_no_verdict() -> None:
         driven.more_runs(SETTLING)
         assert driven.runs()[-1]["finished_s"] < driven.runs()[0]["finished_s"] - DAY_S / 2
         driven.swap(NEW, 1.12)
-        until(lambda: received(hook, "firing"), "the alert at the webhook", 60)
+        until(lambda: received(hook, "firing"), "the alert at the webhook")
         driven.more_runs(FIRST_LOOK)
         assert driven.decided() == driven.expected()
         [decision] = driven.decided()["submit"]
@@ -81,39 +73,3 @@ def test_a_clock_that_is_set_back_a_day_changes_no_verdict() -> None:
         driven.more_runs(FIRST_LOOK)
         assert [alert["name"] for alert in alerts(gpud)] == [REGRESSION]
         assert len(hook.documents) == 1
-
-
-def test_everything_at_once_is_one_alert_a_cause_and_no_scrape_waits() -> None:
-    ended = threading.Event()
-
-    def never(_: socket.socket) -> None:
-        ended.wait()
-
-    with receiver() as well, receiver(never) as hangs, machine(seed=6) as driven:
-        gpud = driven.gpud
-        gpud.settings["alerts"] |= {"webhook_urls": [well.url(), hangs.url()]}
-        driven.start()
-        driven.more_runs(KNOWN)
-        agent = gpud.agent_pid()
-        assert agent is not None
-        with watched(gpud) as scrapes:
-            driven.swap(NEW, 1.12)
-            function = f'["nvml","","","{NEW}"]'
-            until(lambda: function in driven.state("functions"), "NVML's work to be known")
-            driven.lose_nvml()
-            until(lambda: received(well, "firing", LOST), "NVML to be missed", 200)
-            until(lambda: received(well, "firing", SINK_FAILING), "the sink", 120)
-            driven.more_runs(FIRST_LOOK)
-        labels = {json.dumps(alert["labels"], sort_keys=True) for alert in received(well, "firing")}
-        names = sorted(json.loads(text)["alertname"] for text in labels)
-        assert names == sorted([REGRESSION, LOST, SINK_FAILING])
-        assert received(well, "resolved") == []
-        assert {alarm.kind for alarms in driven.decided().values() for alarm in alarms} == {
-            "driver"
-        }
-        assert all(scrapes), "every scrape had an answer"
-        assert not any(run["failure"] for run in driven.runs())
-        assert gpud.agent_pid() == agent
-        assert hangs.requests
-        assert "Traceback" not in gpud.logs()
-    ended.set()

@@ -97,7 +97,7 @@ def test_slower_driver_is_reported_once_everywhere_until_it_is_replaced() -> Non
         assert_told_everywhere(driven, decision, report)
 
         driven.overnight(OLD)
-        until(lambda: received(hook, "resolved"), "the webhook to be told of the end", 90)
+        until(lambda: received(hook, "resolved"), "the webhook to be told of the end")
         driven.more_runs(FIRST_LOOK)
         assert driven.decided() == driven.expected()
         assert alerts(gpud) == []

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = [
-    pytest.mark.timeout(500),
     pytest.mark.skipif(
         os.geteuid() != 0 or shutil.which("dockerd") is None, reason="needs root and a dockerd"
     ),

@@ -189,6 +189,7 @@ def test_a_notice_cannot_steer_the_terminal_and_is_cut_short(machine: World, she
         "ln -s /run/gpud/fifo /run/gpud/notice; mkfifo /run/gpud/fifo",
         "mkfifo /run/gpud/notice",
         "echo secret >/run/gpud/notice; chmod 0 /run/gpud/notice",
+        "truncate -s 1T /run/gpud/notice",  # bash would read on, zero for zero
         "true",
     ],
 )

@@ -68,7 +68,7 @@ def first_day(distribution: Path) -> FirstDay:
     with machine(place, distribution) as made:
         made.boot()
         made.connect()
-        installed = made.terminal().run(INSTALL, within_s=300, password=PASSWORD)
+        installed = made.terminal().run(INSTALL, password=PASSWORD)
         fresh_shell = made.terminal()
         greeting = fresh_shell.run(f"docker import /box.tar box && {GREET} && {KEEP}")
     return FirstDay(place, distribution, installed, greeting)

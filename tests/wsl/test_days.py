@@ -6,8 +6,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.e2e.program import alive, children_of
 from tests.waiting import until
 from tests.wsl.conftest import GREET, INSTALL
@@ -17,8 +15,6 @@ from tests.wsl.terminal import PROMPT
 if TYPE_CHECKING:
     from tests.wsl.conftest import FirstDay
     from tests.wsl.machine import Process
-
-pytestmark = pytest.mark.timeout(300)  # the first one waits for debootstrap and the installation
 
 QUIET = (
     "[schedule]\ntelemetry_interval_s = 3600\nsmall_interval_s = 3600\nlarge_interval_s = 3600\n"
@@ -123,7 +119,7 @@ def test_an_upgrade_is_the_same_command_and_disturbs_no_container(next_day: Mach
     (dockerd,) = next_day.named("dockerd")
     container = until(next_day.containers, "the container with a restart policy")
     window.run("echo '# newer' >>~/gpud/gpud/__init__.py")
-    status, said = window.run(INSTALL, within_s=200, password=PASSWORD)
+    status, said = window.run(INSTALL, password=PASSWORD)
     assert status == 0, said
 
     assert window.run("tail -n 1 /opt/gpud/lib/python3*/site-packages/gpud/__init__.py")[1] == (
@@ -141,7 +137,7 @@ def test_a_user_without_the_rule_gets_a_silent_shell(next_day: Machine) -> None:
     window = next_day.terminal(GUEST)
     state = next_day.root / f"home/{GUEST}/.local/state/gpud"
     until(lambda: _refused(state), "sudo's refusal")
-    until(lambda: not _starting(next_day), "the end of the attempt")
+    until(lambda: not starting(next_day), "the end of the attempt")
     assert window.run("true") == (0, "")
     first, _, rest = window.everything.partition("guest@laptop:~$ ")
     assert first == "", "something before the first prompt"
@@ -150,7 +146,7 @@ def test_a_user_without_the_rule_gets_a_silent_shell(next_day: Machine) -> None:
     # And the next one does not even ask.
     attempts = _attempts(next_day)
     next_day.terminal(GUEST)
-    until(lambda: not _starting(next_day), "the end of the attempt")
+    until(lambda: not starting(next_day), "the end of the attempt")
     assert _attempts(next_day) == attempts
 
 
@@ -158,7 +154,7 @@ def _refused(state: Path) -> bool:
     return (state / "start.log").is_file() and "password" in (state / "start.log").read_text()
 
 
-def _starting(machine: Machine) -> list[Process]:
+def starting(machine: Machine) -> list[Process]:
     return [p for p in machine.processes() if "gpud-start" in p.command or p.name == "sudo"]
 
 
@@ -171,12 +167,12 @@ def test_uninstalling_leaves_the_distribution_as_it_was(fresh: Machine) -> None:
     fresh.connect()
     window = fresh.terminal()
     packages = "sudo apt-get -q update && sudo apt-get -qy --no-install-recommends install"
-    assert window.run(f"{packages} docker.io iptables python3-venv", 120, PASSWORD)[0] == 0
+    assert window.run(f"{packages} docker.io iptables python3-venv", PASSWORD)[0] == 0
     before = _listing(fresh)
-    assert window.run(INSTALL, 200)[0] == 0
+    assert window.run(INSTALL)[0] == 0
     supervisor(fresh)
     assert _listing(fresh) != before
-    assert window.run("~/gpud/deploy/uninstall --purge", 60)[0] == 0
+    assert window.run("~/gpud/deploy/uninstall --purge")[0] == 0
     assert fresh.named("dockerd")  # containers run on
     assert not fresh.named("gpud")
     different = sorted(set(_listing(fresh)) ^ set(before))
