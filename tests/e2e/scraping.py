@@ -113,16 +113,15 @@ def prometheus(
     target: int,
     folder: Path,
     rules: str = "",
-    alertmanager: int | None = None,
     *,
     others: Mapping[str, int] | None = None,
     job: str = "",
 ) -> Iterator[int]:
     """Scrape the port ``target`` every second; give Prometheus's own port.
 
-    ``rules`` is a pattern of rule files, evaluated every second; ``alertmanager`` a port;
-    ``others`` are more ports to scrape, by the name that the instance shall have; ``job`` is YAML
-    for the job, such as "scheme: https".
+    ``rules`` is a pattern of rule files, evaluated every second; ``others`` are more ports to
+    scrape, by the name that the instance shall have; ``job`` is YAML for the job, such as
+    "scheme: https".
     """
     targets = [f"{{targets: ['127.0.0.1:{target}']}}"]
     for instance, port_of_it in (others or {}).items():
@@ -135,9 +134,6 @@ def prometheus(
     )
     if rules:
         config += f"rule_files: ['{rules}']\n"
-    if alertmanager is not None:
-        report = f"[{{targets: ['127.0.0.1:{alertmanager}']}}]"
-        config += f"alerting: {{alertmanagers: [{{static_configs: {report}}}]}}\n"
     (folder / "prometheus.yml").write_text(config)
     tool = prometheus_of(folder)
     with running(tool):
