@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     from tests.overlay import Machine
 
 
-def test_a_dry_run_changes_nothing(shared: Path) -> None:
-    with fresh(shared) as made:
-        before = made.changed()
-        said = made.well(*install(shared, "--dry-run"))
-        assert made.changed() == before
-    for what in ("/opt/gpud", "/etc/sudoers.d/gpud", ".bashrc", "gpud.toml", "system user gpud"):
-        assert what in said
-
-
 APT_CACHE = """#!/bin/sh
 case $2 in
   python3) echo "  Candidate: 3.10.6-1~22.04" ;;
@@ -78,7 +69,7 @@ def test_a_dry_run_needs_no_root_and_lists_all_that_the_installation_does(shared
         assert "with apprise" in (made.root / "etc/gpud/manifest").read_text().splitlines()
 
 
-def test_a_python_without_venv_gets_the_package_of_its_own_version_or_a_plain_error(
+def test_a_python_without_venv_gets_its_package_or_a_plain_error_or_takes_a_wheelhouse(
     shared: Path,
 ) -> None:
     with fresh(shared) as made:
@@ -94,6 +85,10 @@ def test_a_python_without_venv_gets_the_package_of_its_own_version_or_a_plain_er
         assert f" {package}\n" in (made.root / "var/log/asked").read_text()
         assert f"error: {python} has no module ensurepip\n" in told.stderr
         assert f"{package} has it on Debian and Ubuntu" in told.stderr
+        bashrc = (made.root / HOME[1:] / ".bashrc").read_bytes()
+        made.well(*install(shared, "--no-start", "--no-bashrc"))  # pip is in the wheelhouse
+        assert made.well("gpud", "version").startswith("gpud ")
+        assert (made.root / HOME[1:] / ".bashrc").read_bytes() == bashrc
 
 
 def test_an_upgrade_keeps_apprise_that_was_installed_until_it_is_left_out(
@@ -174,7 +169,9 @@ def test_the_sudo_rule_is_for_this_person_and_sudo_reads_it(installed: Machine) 
     assert installed.well("stat", "-c", "%a %U", "/run/gpud-install.lock") == "600 root\n"
 
 
-def test_the_command_works_for_everybody_and_completes_in_three_shells(installed: Machine) -> None:
+def test_the_command_is_for_everybody_with_completion_and_man_page(
+    installed: Machine,
+) -> None:
     said = installed.well("setpriv", "--reuid=nobody", "--clear-groups", "gpud", "version")
     assert said.startswith("gpud ")
     for file, shell in {
@@ -185,15 +182,11 @@ def test_the_command_works_for_everybody_and_completes_in_three_shells(installed
         if shutil.which(shell[0]):
             installed.well(*shell, f"/usr/local/share/{file}")
         assert (installed.changes / "usr/local/share" / file).stat().st_size > 500
-
-
-def test_man_finds_the_page(installed: Machine) -> None:
     page = "usr/local/share/man/man1/gpud.1"
     assert (installed.changes / page).read_bytes() == (ROOT / "deploy/gpud.1").read_bytes()
     if shutil.which("man"):
-        assert installed.well("man", "-M", "/usr/local/share/man", "-w", "gpud").endswith(
-            f"/{page}\n"
-        )
+        place = installed.well("man", "-M", "/usr/local/share/man", "-w", "gpud")
+        assert place.endswith(f"/{page}\n")
 
 
 def test_a_second_run_changes_nothing(installed: Machine, shared: Path) -> None:
@@ -311,13 +304,6 @@ def test_a_wide_sudo_rule_is_named_and_goes_only_when_asked(
         assert f"{wide.stat().st_mode & 0o7777:o}" == "440"
 
 
-def test_without_bashrc_the_shell_files_are_left_alone(shared: Path) -> None:
-    with fresh(shared) as made:
-        before = (made.root / HOME[1:] / ".bashrc").read_bytes()
-        made.well(*install(shared, "--no-start", "--no-bashrc"))
-        assert (made.root / HOME[1:] / ".bashrc").read_bytes() == before
-
-
 @pytest.mark.parametrize(
     ("options", "word"),
     [
@@ -360,7 +346,7 @@ def test_the_documented_table_is_what_the_manifest_says(installed: Machine) -> N
     assert documented == made
 
 
-def test_a_tree_of_somebody_else_is_not_replaced(shared: Path) -> None:
+def test_a_tree_or_a_file_of_somebody_else_is_not_replaced(shared: Path) -> None:
     with fresh(shared) as made:
         made.well("mkdir", "-p", "/opt/gpud")
         (made.root / "opt/gpud/theirs").write_text("precious")
@@ -368,6 +354,15 @@ def test_a_tree_of_somebody_else_is_not_replaced(shared: Path) -> None:
         assert told.returncode == 1
         assert "/opt/gpud is there and was not made by this" in told.stderr
         assert (made.root / "opt/gpud/theirs").read_text() == "precious"
+        made.well("rm", "-r", "/opt/gpud")
+        theirs = made.root / "usr/local/share/zsh/site-functions/_gpud"
+        theirs.parent.mkdir(parents=True, exist_ok=True)
+        theirs.write_text("of another program\n")
+        told = made.run(*install(shared, "--no-start"))
+        assert told.returncode == 1
+        assert "_gpud is there and was not made by this" in told.stdout
+        made.well(*uninstall(shared, "--purge"))
+        assert theirs.read_text() == "of another program\n"
 
 
 def test_a_second_person_does_not_take_the_rule_away_from_the_first(
@@ -432,16 +427,6 @@ def test_a_home_in_the_callers_environment_and_a_taken_port_lead_nobody_astray(
         made.well(*uninstall(shared))
 
 
-def test_a_python_without_ensurepip_takes_pip_from_the_wheelhouse(shared: Path) -> None:
-    with fresh(shared) as made:
-        where = "import ensurepip; print(ensurepip.__path__[0])"
-        made.well("rm", "-r", made.well("/usr/bin/python3", "-I", "-c", where).strip())
-        assert made.run("/usr/bin/python3", "-I", "-c", where).returncode == 1
-        made.well(*install(shared, "--no-start", "--no-bashrc"))
-        assert made.well("gpud", "version").startswith("gpud ")
-        assert not (made.root / "opt/gpud.gpud-build").exists()
-
-
 def test_root_whom_nobody_called_gets_a_hook_and_needs_no_rule(shared: Path) -> None:
     with fresh(shared) as made:
         call = [*install(shared, "--no-start")]
@@ -450,18 +435,6 @@ def test_root_whom_nobody_called_gets_a_hook_and_needs_no_rule(shared: Path) -> 
         assert "root needs none" in said
         assert "gpud-start" in (made.root / "root/.bashrc").read_text()
         assert not (made.root / RULE).exists()
-
-
-def test_a_file_of_the_same_name_that_is_somebody_elses_is_left_alone(shared: Path) -> None:
-    with fresh(shared) as made:
-        theirs = made.root / "usr/local/share/zsh/site-functions/_gpud"
-        theirs.parent.mkdir(parents=True, exist_ok=True)
-        theirs.write_text("of another program\n")
-        told = made.run(*install(shared, "--no-start"))
-        assert told.returncode == 1
-        assert "_gpud is there and was not made by this" in told.stdout
-        made.well(*uninstall(shared, "--purge"))
-        assert theirs.read_text() == "of another program\n"
 
 
 @pytest.mark.parametrize("login", ["ALL", "FULLTIME"])

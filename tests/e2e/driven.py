@@ -216,6 +216,11 @@ class Machine:
                 result.setdefault(json.loads(stream)[2], []).append(Decision(*what))
         return result
 
+    def judged(self) -> dict[str, list[Decision]]:
+        """Wait until what is decided is what the history gives, while runs come in; give it."""
+        until(lambda: self.decided() == self.expected(), "decisions as in a replay")
+        return self.decided()
+
     def expected(self) -> dict[str, list[Decision]]:
         """The same as the history gives it when it is judged in one go, without any program."""
         result: dict[str, list[Decision]] = {}

@@ -77,40 +77,22 @@ def supervisors(gpud: Program) -> list[int]:
     return sorted(result - forked)
 
 
-def test_down_keeps_dockerd_and_the_next_up_adopts_it(
-    gpud: Program, dockerd: PrivateDockerd
-) -> None:
-    [stored] = up(gpud, dockerd)
-    agent = gpud.agent_pid()
-    assert agent is not None
-    assert gpud.cli("down").stdout.startswith("gpud has stopped; dockerd and its containers run")
-    assert not alive(agent)
-    assert dockerd.dockerds() == [stored]
-    assert gpud.cli("up").returncode == 0
-    gpud.health("dockerd", 0)
-    assert dockerd.dockerds() == [stored]
-
-
-def test_down_is_remembered_until_up_and_restart_is_no_down(gpud: Program) -> None:
-    marker = gpud.run_dir / "stopped"
-    assert gpud.cli("up").returncode == 0
-    assert not marker.exists()
-    assert gpud.cli("restart").returncode == 0
-    assert not marker.exists()
-    assert gpud.cli("down").returncode == 0
-    assert marker.exists()
-    assert gpud.cli("up").returncode == 0
-    assert not marker.exists()
-
-
-def test_restart_is_a_new_supervisor_beside_the_same_dockerd(
+def test_down_and_restart_keep_dockerd_and_down_is_remembered_until_up(
     gpud: Program, dockerd: PrivateDockerd
 ) -> None:
     [stored], before = up(gpud, dockerd), supervisor(gpud)
+    stopped, agent = gpud.run_dir / "stopped", gpud.agent_pid()
+    assert agent is not None
     assert gpud.cli("restart").returncode == 0
     assert supervisor(gpud) != before
     gpud.health("dockerd", 0)
+    assert not stopped.exists()
+    assert gpud.cli("down").stdout.startswith("gpud has stopped; dockerd and its containers run")
+    assert stopped.exists()
+    assert not alive(agent)
     assert dockerd.dockerds() == [stored]
+    assert up(gpud, dockerd) == [stored]
+    assert not stopped.exists()
 
 
 def test_down_with_docker_stops_the_dockerd_that_gpud_keeps(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.fleet.tools import Fleet
 
 HOSTS = 60
-HURRY = (600, 10)
+HURRY = (600, 30)
 ROUND_S = 4.0
 SLEPT_S = 5 * 3600.0
 [REDONE] = [spec for spec in world.SPECS if spec.name == world.REDONE[0]]

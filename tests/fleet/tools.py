@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = ROOT / "deploy/fleet"
 Hurry: TypeAlias = tuple[int, int]
-"""What every wait of the rules is divided by, and the least of an alert in seconds: three scrapes,
-because one that a busy machine misses is no reason."""
+"""What every wait of the rules is divided by, and the least of an alert in seconds: ten scrapes,
+because some that a busy machine misses are no reason."""
 
 
 @dataclass(slots=True)
