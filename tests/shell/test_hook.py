@@ -300,13 +300,14 @@ def test_a_sudo_that_hangs_delays_no_prompt(machine: World, shell: Shell) -> Non
 def test_no_shell_asks_again_soon_after_a_refusal_until_something_changes(
     machine: World, shell: Shell
 ) -> None:
-    refuses = f"#!/bin/sh\necho refused >>{STARTED}\nexit 1\n"
+    refuses = f"#!/bin/sh\necho refused >>{STARTED}\necho why >&2\nexit 1\n"
     with machine.covered("/opt/gpud/bin/gpud", refuses):
         for _ in range(3):
             opened(machine, shell)
             until(lambda: asked(machine), "a start")
             settled(machine)
         assert asked(machine) == ["refused"]
+        assert machine.path(f"{STATE}/start.log").read_text() == "why\n"
         machine.root("touch /etc/sudoers.d")
         opened(machine, shell)
         settled(machine)

@@ -43,14 +43,6 @@ def place() -> Iterator[Path]:
         shutil.rmtree(made)
 
 
-@pytest.fixture
-def fresh(place: Path, distribution: Path) -> Iterator[Machine]:
-    """A distribution that has just been installed, and booted."""
-    with machine(place, distribution) as made:
-        made.boot()
-        yield made
-
-
 @dataclass(frozen=True, slots=True)
 class FirstDay:
     """A distribution on which ``deploy/install`` and one ``docker run`` were all that happened."""

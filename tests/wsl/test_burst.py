@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from tests.waiting import until
 from tests.wsl.terminal import PROMPT
-from tests.wsl.test_days import starting
 
 if TYPE_CHECKING:
-    from tests.wsl.machine import Machine
+    from tests.wsl.machine import Machine, Process
 
 WINDOWS = 50
 
@@ -29,6 +28,11 @@ def test_fifty_windows_on_a_cold_boot_begin_a_single_supervisor_and_dockerd(
     assert [now - then for now, then in zip(begun(next_day), before, strict=True)] == [1, 1, 1]
     assert (len(next_day.named("gpud")), len(next_day.named("dockerd"))) == (1, 1)
     assert not [window for window in windows if "gpud" in window.everything]
+
+
+def starting(machine: Machine) -> list[Process]:
+    """Starters that have not ended."""
+    return [p for p in machine.processes() if "gpud-start" in p.command or p.name == "sudo"]
 
 
 def begun(machine: Machine) -> tuple[int, int, int]:
