@@ -153,10 +153,10 @@ def _signal(pids: list[int], number: signal.Signals) -> None:
 
 
 def _end_everything(made: PrivateDockerd) -> None:
-    deadline = time.monotonic() + 20
+    begun_s = time.monotonic()
     _signal(made.containers(), signal.SIGKILL)
-    while (left := made.pids()) and time.monotonic() < deadline:
-        gently = deadline - time.monotonic() > 10
+    while (left := made.pids()) and time.monotonic() < begun_s + LIMIT_S:
+        gently = time.monotonic() < begun_s + 10
         _signal(left, signal.SIGCONT)
         _signal(left, signal.SIGTERM if gently else signal.SIGKILL)
         time.sleep(0.1)

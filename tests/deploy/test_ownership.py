@@ -137,7 +137,8 @@ def test_an_error_names_the_file_that_it_is_about(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     file = tmp_path / "file"
     file.touch()
-    line = [sys.executable, "-I", ROOT / "deploy/ownership.py", "keep", "nobody", tmp_path, file]
+    script = str(ROOT / "deploy/ownership.py")
+    line = [sys.executable, "-I", script, "keep", "nobody", str(tmp_path), str(file)]
     ran = subprocess.run(line, capture_output=True, text=True, check=False)
     assert (ran.returncode, f": '{file}': Not a directory\n" in ran.stderr) == (1, True)
 

@@ -42,10 +42,11 @@ def test_shellcheck_has_nothing_to_say_about_any_shell_file() -> None:
         Path("deploy/gpud-command"),
         *(path for path in committed() if path.suffix == ".sh"),
     ]
-    for line in (
-        ["shellcheck", "--external-sources", *sorted(set(files))],
-        ["shellcheck", "--shell=bash", "bashrc.snippet"],
+    for arguments in (
+        ["--external-sources", *map(str, sorted(set(files)))],
+        ["--shell=bash", "bashrc.snippet"],
     ):
+        line = ["shellcheck", *arguments]
         checked = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
         assert checked.returncode == 0, checked.stdout
 

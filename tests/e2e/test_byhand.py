@@ -95,7 +95,7 @@ def on_a_terminal(gpud: Program, *words: str, **environ: str) -> tuple[int, str]
     os.close(theirs)
     written = bytearray()
     with contextlib.suppress(OSError):  # EIO: the last one has closed it
-        while select.select([ours], [], [], 60.0)[0] and (chunk := os.read(ours, 65536)):
+        while select.select([ours], [], [], LIMIT_S)[0] and (chunk := os.read(ours, 65536)):
             written += chunk
     os.close(ours)
     return process.wait(timeout=LIMIT_S), written.decode()

@@ -72,10 +72,9 @@ def test_busy_gpu_is_left_alone_and_one_with_a_desktop_is_measured_and_marked(
 
     gpud.rewrite("nvml", "device.0.utilization_gpu_percent 12\n")
     gpud.kill_nvml_helper()  # which reads its script once
-    for name in ("launch", "triad"):
-        until(
-            lambda name=name: gpud.value("gpud_probe_flag", gpu="0", probe=name, flag="busy"), name
-        )  # type: ignore[misc]
+    flag = "gpud_probe_flag"
+    until(lambda: gpud.value(flag, gpu="0", probe="launch", flag="busy"), "a small run")
+    until(lambda: gpud.value(flag, gpu="0", probe="triad", flag="busy"), "a large one")
     conditions = (probe(gpud, "launch") or {})["conditions"]
     assert conditions["before.utilization_gpu_ratio"] == 0.12
     assert conditions["after.throttle_reasons"] == "idle"
