@@ -8,15 +8,12 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from gpud.agent.alerts.message import Message, rfc3339
 from tests.agent.alerts.telling import HOST, LOST, SLOW, context, ended, only, receiver
 from tests.e2e import scraping
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from gpud.core.alerts import Alert
@@ -36,19 +33,6 @@ receivers:
 """
 
 
-@pytest.fixture
-def there() -> Iterator[Receiver]:
-    with receiver() as made:
-        yield made
-
-
-@pytest.fixture
-def alertmanager(tmp_path: Path, there: Receiver) -> Iterator[int]:
-    """Give the port of a real one that sends to the receiver."""
-    with scraping.alertmanager(CONFIG.format(url=there.url()), tmp_path) as port:
-        yield port
-
-
 def arguments(alert: Alert, document: dict[str, Any]) -> dict[str, Any]:
     """Give an alert of ours as Prometheus would send it."""
     [own] = [item for item in document["alerts"] if item["labels"]["alertname"] == alert.name]
@@ -61,9 +45,15 @@ def heads(request: str) -> dict[str, str]:
     return {name.lower(): value for name, _, value in lines}
 
 
-def test_alertmanager_posts_the_same_document_field_by_field(
-    tmp_path: Path, there: Receiver, alertmanager: int
-) -> None:
+def test_alertmanager_posts_the_same_document_field_by_field(tmp_path: Path) -> None:
+    with (
+        receiver() as there,
+        scraping.alertmanager(CONFIG.format(url=there.url()), tmp_path) as alertmanager,
+    ):
+        compare_messages(tmp_path, there, alertmanager)
+
+
+def compare_messages(tmp_path: Path, there: Receiver, alertmanager: int) -> None:
     begun_s = float(round(time.time())) - 60.25
     slow = replace(SLOW, starts_s=begun_s)
     lost = replace(LOST, starts_s=begun_s + 1.0)
