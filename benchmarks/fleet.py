@@ -28,7 +28,8 @@ from tests.fleet import tools
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from tests.fleet.tools import Fleet, Tool
+    from tests.e2e.scraping import Tool
+    from tests.fleet.tools import Fleet
 
 USUAL_INTERVAL_S = 15.0
 THOUSAND = 1000

@@ -1,8 +1,8 @@
 """Certificate and key of the listener: files in, a TLS context that works out.
 
-The agent serves with it; ``gpud config check`` and the doctor check it before. A handshake in
-memory proves that certificate and key work together, and shows the content of the certificate,
-which ``ssl`` offers for a peer's certificate only.
+The agent serves with it; ``gpud config check`` checks it before. A handshake in memory proves that
+certificate and key work together, and shows the content of the certificate, which ``ssl`` offers
+for a peer's certificate only.
 """
 
 from __future__ import annotations

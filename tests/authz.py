@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import requests
 
+from tests.waiting import LIMIT_S
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -117,8 +119,8 @@ def importing(dockerd: PrivateDockerd, file_bytes: int = 0) -> Iterator[None]:
     thread = threading.Thread(target=post)
     thread.start()
     try:
-        assert begun.wait(20)
+        assert begun.wait(LIMIT_S)
         yield
     finally:
         over.set()
-        thread.join(30)
+        thread.join(LIMIT_S)

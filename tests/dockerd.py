@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import docker
 
+from tests.waiting import LIMIT_S
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -66,14 +68,14 @@ class PrivateDockerd:
     def answers(self) -> bool:
         """Say whether it answers a ping: its socket is there before it accepts a connection."""
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
-            asking.settimeout(5)
+            asking.settimeout(30)
             asking.connect(self.socket)
             asking.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
             return b" 200 " in asking.recv(4096)
         return False
 
     def client(self) -> docker.APIClient:
-        return docker.APIClient(base_url=f"unix://{self.socket}", timeout=20)
+        return docker.APIClient(base_url=f"unix://{self.socket}", timeout=LIMIT_S)
 
     def pids(self) -> list[int]:
         """Every living process of it: dockerd, containerd, shims and what they run."""
@@ -151,10 +153,10 @@ def _signal(pids: list[int], number: signal.Signals) -> None:
 
 
 def _end_everything(made: PrivateDockerd) -> None:
-    deadline = time.monotonic() + 20
+    begun_s = time.monotonic()
     _signal(made.containers(), signal.SIGKILL)
-    while (left := made.pids()) and time.monotonic() < deadline:
-        gently = deadline - time.monotonic() > 10
+    while (left := made.pids()) and time.monotonic() < begun_s + LIMIT_S:
+        gently = time.monotonic() < begun_s + 10
         _signal(left, signal.SIGCONT)
         _signal(left, signal.SIGTERM if gently else signal.SIGKILL)
         time.sleep(0.1)

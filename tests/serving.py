@@ -25,7 +25,7 @@ from gpud.core.clock import Instant
 from gpud.core.proc import start_ticks
 from gpud.core.settings import SOCKET, Settings
 from tests.events import made
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -74,7 +74,7 @@ def listening(folder: Path, actions: Answering, group: str | None = None) -> Ite
     finally:
         loop, task = begun[0]
         loop.call_soon_threadsafe(task.cancel)
-        thread.join(30)
+        thread.join(LIMIT_S)
 
 
 @contextlib.contextmanager

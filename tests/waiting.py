@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 T = TypeVar("T")
 
-LOOK_EVERY_S = 0.01
-SPARED = 9
-"""A look that costs takes a tenth of the time: whoever is looked at has work of his own."""
-AT_LEAST_EVERY_S = 0.1
+LIMIT_S: Final = 300.0
+"""Ends what hangs. A machine that also does other work is slow, and nothing is wrong with it."""
+LOOK_EVERY_S: Final = 0.01
+SPARED: Final = 9
+"""A look that costs takes a tenth of the time: the process that is looked at has its own work."""
+AT_LEAST_EVERY_S: Final = 0.1
 
 
 def until(
     look: Callable[[], T | None],
     what: str,
-    within_s: float = 60.0,
+    within_s: float = LIMIT_S,
     *,
     every_s: float = LOOK_EVERY_S,
 ) -> T:

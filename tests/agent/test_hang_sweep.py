@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,6 @@ from gpud.agent.measure.breaker import State
 from gpud.agent.measure.launch import Launcher, LaunchRefused
 from gpud.child import probes
 from gpud.core.sample import Job, Reason, RunReport, Skip
-from tests.agent.measure.ticking import HELD_UP_S, ticking
 from tests.child.running import GPU
 from tests.child.sweep import CALLED, Subject, Sweep, linked, sweeping
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-DEADLINE_S = 5.0
+NEVER_S = 100.0
+"""Budget and limit of a child, the largest there are: its alarm is sent when it hangs."""
 START_UP = {
     name for name in CALLED if name.startswith(("cuInit", "cuDevice", "cuDriver", "cuModule"))
 } - {"cuModuleGetFunction"} | {"cuCtxSetCurrent", "cuEventCreate", "cuStreamCreate"}
@@ -79,13 +80,13 @@ async def hung(hang: Hang, library: Path) -> Outcome:
     launcher = Launcher(library.with_name("gpu.lock"), deadline_ratio=1.0)
     module = discovery.module(probes, hang.subject.name, ("SPEC", "run"))
     assert not isinstance(module, str)
-    spec = replace(module.SPEC, budget_s=10.0)  # by then the child's own alarm has rung
+    spec = replace(module.SPEC, budget_s=NEVER_S)
     job = Job(
         hang.subject.name,
         gpu=GPU,
         cuda_library=str(library),
-        budget_s=100.0,
-        start_limit_s=DEADLINE_S,
+        budget_s=NEVER_S,
+        start_limit_s=NEVER_S,
     )
     report = await launcher.run(spec, job)
     refused = None
@@ -97,28 +98,31 @@ async def hung(hang: Hang, library: Path) -> Outcome:
     return Outcome(report, launcher.standing.state, refused, launcher.spawned)
 
 
-def hangs_by_now(hang: Hang, calls: Path) -> bool:
-    return calls.exists() and calls.read_text().split().count(hang.function) > hang.after
+async def all_hung(cases: dict[Hang, Path]) -> dict[Hang, Outcome]:
+    """Meet them all in one event loop.
 
+    What ends each hang is a task of the same loop: a launcher that waited for its child without
+    letting others run would wait for ever.
+    """
+    turns = asyncio.Semaphore(AT_ONCE)
 
-async def all_hung(cases: dict[Hang, Path]) -> tuple[dict[Hang, Outcome], float]:
-    """Meet them all in one event loop, and give its largest gap too."""
-    async with ticking() as gap:
-        tasks: dict[Hang, asyncio.Task[Outcome]] = {}
-        coming: list[Hang] = []
-        for hang, library in cases.items():
-            tasks[hang] = asyncio.create_task(hung(hang, library))
-            coming.append(hang)
-            while len(coming) == AT_ONCE:
+    async def meet(hang: Hang, library: Path) -> Outcome:
+        async with turns:
+            task = asyncio.create_task(hung(hang, library))
+            calls = library.with_name("calls")
+            while not task.done():
+                if calls.exists() and calls.read_text().split().count(hang.function) > hang.after:
+                    os.kill(pid_of_child(library), signal.SIGALRM)
+                    break
                 await asyncio.sleep(LOOK_EVERY_S)
-                coming = [
-                    one
-                    for one in coming
-                    if not tasks[one].done()
-                    and not hangs_by_now(one, cases[one].with_name("calls"))
-                ]
-        await asyncio.wait(tasks.values())
-    return {hang: task.result() for hang, task in tasks.items()}, gap.largest_s
+            return await task
+
+    outcomes = await asyncio.gather(*(meet(*case) for case in cases.items()))
+    return dict(zip(cases, outcomes, strict=True))
+
+
+def pid_of_child(library: Path) -> int:
+    return int(library.with_name("gpu.lock").read_text().split()[0])
 
 
 def assert_named(hang: Hang, report: RunReport) -> None:
@@ -136,33 +140,19 @@ def assert_named(hang: Hang, report: RunReport) -> None:
     assert report.conditions["probe_version"], hang
 
 
-def met(sweep: Sweep, place: Path) -> float:
-    """Let each hang happen, look at what was made of it, and give the loop's largest gap."""
-    place.mkdir()
+def test_hang_at_any_call_blocks_no_other_task_and_opens_the_breaker(
+    sweep: Sweep, tmp_path: Path
+) -> None:
     cases = {}
     for number, hang in enumerate(hangs(sweep)):
-        own = place / str(number)
+        own = tmp_path / str(number)
         script = f"log {own}/calls\nhang {hang.function} {hang.after}\n"
         cases[hang] = linked(sweep.library(hang.subject), own, script)
-    seen, gap_s = asyncio.run(all_hung(cases))
-    for hang, what in seen.items():
+    for hang, what in asyncio.run(all_hung(cases)).items():
         assert_named(hang, what.report)
         assert (what.state, what.refused, what.spawned) == (State.OPEN, Skip.BREAKER_OPEN, 1), hang
         calls = cases[hang].with_name("calls").read_text().split()
         assert calls[-1] == hang.function, hang  # it hung where it was told to
         assert calls.count(hang.function) == hang.after + 1, hang
-        pid = int(cases[hang].with_name("gpu.lock").read_text().split()[0])
         with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-    return gap_s
-
-
-def test_hang_at_any_call_blocks_no_other_task_and_opens_the_breaker(
-    sweep: Sweep, tmp_path: Path
-) -> None:
-    # A start waits until the new process has a CPU of its own; on a machine with other work that
-    # may take long, once. What blocks in us does so each time.
-    gap_s = met(sweep, tmp_path / "first")
-    if gap_s >= HELD_UP_S:
-        gap_s = met(sweep, tmp_path / "again")
-    assert gap_s < HELD_UP_S
+            os.kill(pid_of_child(cases[hang]), 0)

@@ -9,7 +9,7 @@ import pytest
 
 from gpud.agent.history.store import History
 from gpud.agent.measure.conditions import Conditions, Observer
-from gpud.agent.measure.launch import Launcher
+from gpud.agent.measure.launch import CHILD, Launcher
 from gpud.agent.serve.metrics.collector import SnapshotCollector
 from gpud.agent.state.board import Board
 from gpud.core.clock import Instant
@@ -19,8 +19,8 @@ from gpud.core.sections import CudaSettings, ProbeSettings
 from gpud.core.settings import Settings
 from tests import snapshots
 from tests.agent.measure.rounds import pipeline_of
-from tests.child.running import GPU
-from tests.standins.build import build_libcuda, rewrite_script
+from tests.child.running import GPU, INTERPRETED
+from tests.standins.build import build_libcuda, build_virtual_clock, rewrite_script
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,8 +41,6 @@ device.0.pci_bus_id 0000:02:00.0
 device.0.bytes_per_second 2e11
 device.0.launch_ns 40000
 """
-BETWEEN_S = 13e-6
-"""Longer than a launch on the quick GPU of a loaded machine, shorter than one on the slow GPU."""
 OTHERS = (
     "copy",
     "cpu_call",
@@ -77,9 +75,11 @@ class Agent:
             home=str(folder),
         )
         self.history = History(folder)
+        clock = build_virtual_clock(folder)
+        virtual = (f"LD_PRELOAD={clock}", f"VIRTUAL_CLOCK={INTERPRETED}")
         self.pipeline = pipeline_of(
             self.settings,
-            Launcher(folder / "gpu.lock"),
+            Launcher(folder / "gpu.lock", command=["env", *virtual, *CHILD]),
             self.history,
             self.board,
             _NothingKnown(cast("Any", None), ""),
@@ -124,12 +124,12 @@ def test_two_cards_are_never_mixed_up_though_one_disappears_and_comes_back(agent
     def shows(*, both: bool) -> None:
         rates, launches = agent.figures("triad"), agent.figures("submit")
         assert rates[1] == pytest.approx(2e11, rel=0.01)
-        assert launches[1] > BETWEEN_S
+        assert launches[1] == pytest.approx(40e-6, rel=0.01)
         assert agent.exported() == ({"0", "1"} if both else {"1"})
         health = agent.snapshot.health["devices"]
         if both:
             assert rates[0] == pytest.approx(8e11, rel=0.01)
-            assert launches[0] < BETWEEN_S
+            assert launches[0] == pytest.approx(4e-6, rel=0.01)
             assert health.level is Level.OK
         else:
             assert set(rates) == set(launches) == {1}

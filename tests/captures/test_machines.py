@@ -176,7 +176,7 @@ def _looked_at(name: str, *, update: bool) -> Seen:
 
 
 def _seen(running: _Machine, known: str | None) -> Seen:
-    running.status_when(lambda d: {"cuda", "nvml"} <= set(d["health"]), "a first look", WITHIN_S)
+    running.status_when(lambda d: {"cuda", "nvml"} <= set(d["health"]), "a first look")
     scrape = _settled(running, known)
     settled_s = time.time()
     until(lambda: _written_s(running) > settled_s, "a status file of after that", WITHIN_S)

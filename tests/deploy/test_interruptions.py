@@ -6,8 +6,6 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.deploy.installing import (
     HOME,
     RULE,
@@ -34,7 +32,7 @@ def ours(made: Machine) -> dict[str, str]:
     }
 
 
-def killed_at(made: Machine, shared: Path, title: str, number: signal.Signals) -> None:
+def ended_at(made: Machine, shared: Path, title: str, number: signal.Signals) -> None:
     """Install until ``title`` is announced, and be ended there, with all that was started."""
     process = made.start(*install(shared, "--no-start"))
     assert process.stdout is not None
@@ -48,36 +46,21 @@ def killed_at(made: Machine, shared: Path, title: str, number: signal.Signals) -
     assert process.returncode != 0
 
 
-FIRST_AND_LAST = [
-    "system user gpud",
-    "/opt/gpud: packages",
-    "/opt/gpud: put in place",
-    "/etc/sudoers.d/gpud",
-    f"{HOME}/.bashrc",
-]
-ALL = [
-    *FIRST_AND_LAST,
-    "tools to build with",
-    "/opt/gpud: an empty environment",
-    "/opt/gpud: gpud itself",
-    "/opt/gpud: bytecode",
-    "/usr/local/bin/gpud",
-    "/etc/gpud/gpud.toml",
-    "/etc/gpud/secrets.toml",
-    "/usr/local/share/bash-completion",
-    "/usr/local/share/zsh",
-    "/usr/local/share/fish",
-    "/usr/local/share/man",
-    f"{HOME}/.local/state/gpud",
-]
+STEPS = {
+    "system user gpud": signal.SIGKILL,
+    "/opt/gpud: packages": signal.SIGINT,
+    "/opt/gpud: put in place": signal.SIGKILL,
+    "/etc/sudoers.d/gpud": signal.SIGTERM,
+    f"{HOME}/.bashrc": signal.SIGHUP,
+}
 
 
-def interrupted(
-    shared: Path, installed: Machine, titles: list[str], number: signal.Signals
+def test_ended_in_the_middle_of_any_of_these_steps_the_next_run_completes_it(
+    shared: Path, installed: Machine
 ) -> None:
     with fresh(shared) as made:
-        for title in titles:
-            killed_at(made, shared, title, number)
+        for title, number in STEPS.items():
+            ended_at(made, shared, title, number)
             # What is in place is whole, or is not there.
             if (made.root / RULE).exists():
                 made.well("visudo", "-cqf", f"/{RULE}")
@@ -87,22 +70,6 @@ def interrupted(
         assert ours(made) == ours(installed)
         made.well(*uninstall(shared, "--purge"))
         assert not [name for name in made.changed() if "gpud" in name and HOME[1:] not in name]
-
-
-def test_killed_in_the_middle_of_any_of_these_steps_the_next_run_completes_it(
-    shared: Path, installed: Machine
-) -> None:
-    interrupted(shared, installed, FIRST_AND_LAST, signal.SIGKILL)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("title", ALL)
-def test_ended_at_every_step_the_next_run_completes_it(
-    shared: Path, installed: Machine, title: str, number: signal.Signals
-) -> None:
-    interrupted(shared, installed, [title], number)
 
 
 def test_an_upgrade_that_was_ended_before_its_restart_is_made_up_for(

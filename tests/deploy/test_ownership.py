@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
-from tests.deploy.installing import fresh, install, uninstall
+from tests.deploy.installing import ROOT, fresh, install, uninstall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +26,15 @@ for name in itertools.count():
         if name == 20: print("many", flush=True)
     except OSError:
         if os.fork(): os._exit(0)
+"""
+MAIN_THREAD_ENDS = """
+import ctypes, threading, time
+def stay():
+    while "\\nState:\\tZ" not in open("/proc/self/status").read(): time.sleep(0.01)
+    print("ready", flush=True)
+    time.sleep(3600)
+threading.Thread(target=stay).start()
+ctypes.CDLL(None).pthread_exit(None)
 """
 AS_GPUD = ("setpriv", "--reuid=gpud", "--regid=gpud", "--clear-groups")
 
@@ -49,12 +60,18 @@ def test_uninstall_ends_the_processes_of_user_gpud_before_it_takes_their_files(
     shared: Path,
 ) -> None:
     with with_state(shared) as (made, state):
-        with made.start(*AS_GPUD, "/usr/bin/python3", "-Ic", MAKES_DIRECTORIES) as racer:
+        python = (*AS_GPUD, "/usr/bin/python3", "-Ic")
+        with (
+            made.start(*python, MAKES_DIRECTORIES) as racer,
+            made.start(*python, MAIN_THREAD_ENDS) as headless,
+        ):
             assert racer.stdout is not None
-            assert racer.stdout.readline() == "many\n"
+            assert headless.stdout is not None
+            assert (racer.stdout.readline(), headless.stdout.readline()) == ("many\n", "ready\n")
             file_of(state.stat().st_uid, state / "gpud.db")
             told = made.run(*uninstall(shared))
             assert racer.stdout.read() == "", "it and all that it began are gone"
+            assert headless.stdout.read() == ""
         assert told.returncode == 0, told.stdout + told.stderr
         assert made.run("getent", "passwd", "gpud").returncode == 2
         assert [path.name for path in state.iterdir()] == ["gpud.db"]
@@ -114,6 +131,16 @@ def test_install_refuses_a_kept_state_that_uninstall_did_not_leave(
         (state / "d1").mkdir()
         told = made.run(*install(shared, "--no-start"))
         assert (told.returncode, (state / "d1").stat().st_uid) == (1, 0)
+
+
+def test_an_error_names_the_file_that_it_is_about(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    file = tmp_path / "file"
+    file.touch()
+    script = str(ROOT / "deploy/ownership.py")
+    line = [sys.executable, "-I", script, "keep", "nobody", str(tmp_path), str(file)]
+    ran = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (ran.returncode, f": '{file}': Not a directory\n" in ran.stderr) == (1, True)
 
 
 def test_log_of_the_agent_is_the_agents_again_after_another_installation(shared: Path) -> None:

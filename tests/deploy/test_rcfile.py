@@ -34,20 +34,19 @@ def fenceless(text: bytes) -> bool:
     return all(rcfile.bare(line) not in {BEGIN[:-1], END[:-1]} for line in rcfile.lines(text))
 
 
-LINE = st.sampled_from(
-    [
-        b"",
-        b"\n",
-        b"\r\n",
-        b"\r",
-        b"alias l=ls\n",
-        b"fi\n",
-        b"  :\n",
-        b"if true; then\r\n",
-        b"#",
-        b"\0",
-    ]
+SOME = (
+    b"",
+    b"\n",
+    b"\r\n",
+    b"\r",
+    b"alias l=ls\n",
+    b"fi\n",
+    b"  :\n",
+    b"if true; then\r\n",
+    b"#",
+    b"\0",
 )
+LINE = st.sampled_from(SOME)
 THEIRS = st.one_of(st.binary(max_size=60), st.lists(LINE, max_size=8).map(b"".join)).filter(
     fenceless
 )

@@ -42,25 +42,13 @@ def test_shellcheck_has_nothing_to_say_about_any_shell_file() -> None:
         Path("deploy/gpud-command"),
         *(path for path in committed() if path.suffix == ".sh"),
     ]
-    checked = subprocess.run(
-        ["shellcheck", "--external-sources", *sorted(set(files))],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert checked.returncode == 0, checked.stdout
-
-
-def test_shellcheck_has_nothing_to_say_about_the_shell_hook() -> None:
-    checked = subprocess.run(
-        ["shellcheck", "--shell=bash", "bashrc.snippet"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert checked.returncode == 0, checked.stdout
+    for arguments in (
+        ["--external-sources", *map(str, sorted(set(files)))],
+        ["--shell=bash", "bashrc.snippet"],
+    ):
+        line = ["shellcheck", *arguments]
+        checked = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert checked.returncode == 0, checked.stdout
 
 
 def test_every_script_can_be_executed_and_stops_at_the_first_failure() -> None:

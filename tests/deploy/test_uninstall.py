@@ -121,8 +121,9 @@ def test_history_of_an_earlier_installation_is_handed_back(
 
 def test_odd_shell_files_get_back_every_byte(installed: Machine, shared: Path) -> None:
     with fresh(shared, installed.changes) as made:
-        made.well("useradd", "--create-home", "--shell=/usr/bin/zsh", "gpud-another")
-        home = made.root / "home/gpud-another"
+        place = "--home-dir=/home/gpud another"
+        made.well("useradd", "--create-home", place, "--shell=/usr/bin/zsh", "gpud-another")
+        home = made.root / "home/gpud another"
         script = (
             "mkdir dotfiles .config .config/fish && printf 'echo hi' >dotfiles/bashrc &&"
             " ln -sf dotfiles/bashrc .bashrc && printf 'a\\r\\nb\\r\\n' >.zshrc && chmod 400 .zshrc"

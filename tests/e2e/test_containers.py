@@ -34,7 +34,7 @@ def test_the_containers_figure_is_published_compared_and_kept() -> None:
         gpud.status_when(lambda d: (d["cuda"] or {}).get("devices"), "the GPUs")
         gpu.process.send_signal(signal.SIGCONT)
         document = gpud.status_when(
-            lambda d: (d["containers"] or {}).get("ratio") is not None, "the comparison", 40
+            lambda d: (d["containers"] or {}).get("ratio") is not None, "the comparison"
         )
         metrics = gpud.metrics()
         gpud.stop()

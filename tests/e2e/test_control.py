@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.program import Program, alive, as_nobody, children_of, program
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +61,7 @@ def test_twenty_at_once_make_one_supervisor_and_one_dockerd(
     gpud: Program, dockerd: PrivateDockerd
 ) -> None:
     starters = [subprocess.Popen(gpud.command("up")) for _ in range(20)]
-    assert [starter.wait(timeout=60) for starter in starters] == [0] * 20
+    assert [starter.wait(timeout=LIMIT_S) for starter in starters] == [0] * 20
     gpud.health("dockerd", 0)
     assert len(dockerd.dockerds()) == 1
     assert len(supervisors(gpud)) == 1
@@ -77,48 +77,31 @@ def supervisors(gpud: Program) -> list[int]:
     return sorted(result - forked)
 
 
-def test_down_keeps_dockerd_and_the_next_up_adopts_it(
-    gpud: Program, dockerd: PrivateDockerd
-) -> None:
-    [stored] = up(gpud, dockerd)
-    agent = gpud.agent_pid()
-    assert agent is not None
-    assert gpud.cli("down").returncode == 0
-    assert not alive(agent)
-    assert dockerd.dockerds() == [stored]
-    assert gpud.cli("up").returncode == 0
-    gpud.health("dockerd", 0)
-    assert dockerd.dockerds() == [stored]
-
-
-def test_down_is_remembered_until_up_and_restart_is_no_down(gpud: Program) -> None:
-    marker = gpud.run_dir / "stopped"
-    assert gpud.cli("up").returncode == 0
-    assert not marker.exists()
-    assert gpud.cli("restart").returncode == 0
-    assert not marker.exists()
-    assert gpud.cli("down").returncode == 0
-    assert marker.exists()
-    assert gpud.cli("up").returncode == 0
-    assert not marker.exists()
-
-
-def test_restart_is_a_new_supervisor_beside_the_same_dockerd(
+def test_down_and_restart_keep_dockerd_and_down_is_remembered_until_up(
     gpud: Program, dockerd: PrivateDockerd
 ) -> None:
     [stored], before = up(gpud, dockerd), supervisor(gpud)
+    stopped, agent = gpud.run_dir / "stopped", gpud.agent_pid()
+    assert agent is not None
     assert gpud.cli("restart").returncode == 0
     assert supervisor(gpud) != before
     gpud.health("dockerd", 0)
+    assert not stopped.exists()
+    assert gpud.cli("down").stdout.startswith("gpud has stopped; dockerd and its containers run")
+    assert stopped.exists()
+    assert not alive(agent)
     assert dockerd.dockerds() == [stored]
+    assert up(gpud, dockerd) == [stored]
+    assert not stopped.exists()
 
 
 def test_down_with_docker_stops_the_dockerd_that_gpud_keeps(
     gpud: Program, dockerd: PrivateDockerd
 ) -> None:
     up(gpud, dockerd)
-    assert gpud.cli("down", "--docker").returncode == 0
+    assert gpud.cli("down", "--docker").stdout.startswith("gpud has stopped; dockerd has stopped.")
     until(lambda: not dockerd.dockerds(), "dockerd has ended")
+    assert gpud.cli("down").stdout.startswith("gpud was not running. Opened shells leave it at")
 
 
 def test_ctrl_c_in_a_terminal_ends_a_foreground_run_with_everything(gpud: Program) -> None:
@@ -163,7 +146,7 @@ def test_without_root_dockerd_is_watched_and_everything_else_runs(
             assert json.loads(status.stdout)["schema_version"] == 1
         finally:
             process.send_signal(signal.SIGTERM)
-            output = process.communicate(timeout=20)[0].decode()
+            output = process.communicate(timeout=LIMIT_S)[0].decode()
         assert process.returncode == 0
         assert "not root: dockerd is watched, not managed" in output
         assert "Traceback" not in output

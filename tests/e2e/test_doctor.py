@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tests.doctor.trees import with_libraries
 from tests.e2e.program import cuda, nvml, program
 from tests.standins.build import rewrite_script
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ def doctor(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=LIMIT_S,
         cwd="/",
         env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", **environ},
     )
@@ -64,6 +64,10 @@ def test_doctor_uses_the_report_of_a_running_gpud() -> None:
         assert result["libcuda"]["evidence"].startswith(made.settings["cuda"]["library"])
         assert f"127.0.0.1:{made.port}, served by gpud's agent" in result["port"]["evidence"]
         assert "last write" in result["store"]["evidence"]
+        assert made.process is not None
+        made.process.kill()
+        made.process.wait()
+        assert checks(made.home)["gpud"]["evidence"] == "gpud is not running"
 
 
 def test_without_gpud_it_looks_itself_and_makes_nothing(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,30 +46,40 @@ def probe(gpud: Program, name: str, gpu: int = 0) -> dict[str, Any] | None:
     return next((item for item in probes if (item["probe"], item["gpu"]) == (name, gpu)), None)
 
 
-def before(gpud: Program, name: str) -> dict[str, Any]:
-    """The conditions stored with its last run."""
-    last = probe(gpud, name)
-    result: dict[str, Any] = {} if last is None else last["conditions"]
-    return result
+def shown(gpud: Program, words: str) -> None:
+    """Wait until the words are on the page and in ``gpud status``."""
+    until(lambda: words in html.unescape(gpud.get("/").decode()), f"{words!r} on the page")
+    until(lambda: words in gpud.cli("status").stdout, f"{words!r} in gpud status")
 
 
-def test_busy_gpu_is_left_alone_and_measured_afterwards(gpud: Program) -> None:
-    busy = nvml(gpud.home, "device.0.utilization_gpu_percent 97\n")
+def test_busy_gpu_is_left_alone_and_one_with_a_desktop_is_measured_and_marked(
+    gpud: Program,
+) -> None:
+    busy = nvml(gpud.home, "device.0.utilization_gpu_percent 35\n")
     gpud.settings |= {"cuda": cuda(gpud.home), "nvml": busy}
     gpud.start()
+    document = gpud.status_when(lambda d: d["put_off"] and d["state"] == "ok", "a skip, all well")
+    skipped = document["put_off"][0]
+    assert (skipped["reason"], skipped["utilization_gpu_ratio"]) == ("gpu_busy", 0.35)
+    assert skipped["starving"] is False
     until(lambda: gpud.skips("launch", "gpu_busy") >= 2, "small probes left out")
     until(lambda: gpud.skips("triad", "gpu_busy") >= 1, "large probes left out")
+    shown(gpud, "skipped on GPU 0: other programs use 35 % of the GPU")
     assert gpud.runs("launch") == 0
     assert (gpud.value("gpud_probe_skipped_in_a_row", gpu="0", probe="launch") or 0) >= 2
     assert gpud.runs() >= 1
     assert gpud.value("gpud_own_gpu_seconds_total") == 0
 
-    gpud.rewrite("nvml", "device.0.utilization_gpu_percent 2\n")
+    gpud.rewrite("nvml", "device.0.utilization_gpu_percent 12\n")
     gpud.kill_nvml_helper()  # which reads its script once
-    until(lambda: before(gpud, "launch").get("before.utilization_gpu_ratio") == 0.02, "a run")
-    until(lambda: probe(gpud, "triad"), "a large one too")
+    flag = "gpud_probe_flag"
+    until(lambda: gpud.value(flag, gpu="0", probe="launch", flag="busy"), "a small run")
+    until(lambda: gpud.value(flag, gpu="0", probe="triad", flag="busy"), "a large one")
+    conditions = (probe(gpud, "launch") or {})["conditions"]
+    assert conditions["before.utilization_gpu_ratio"] == 0.12
+    assert conditions["after.throttle_reasons"] == "idle"
     assert gpud.value("gpud_probe_skipped_in_a_row", gpu="0", probe="launch") == 0
-    assert before(gpud, "launch")["after.throttle_reasons"] == "idle"
+    shown(gpud, "other programs use the GPU, so its runs are marked busy and not compared")
 
 
 def test_on_battery_large_probes_rest_until_the_plug_is_in(gpud: Program) -> None:

@@ -46,7 +46,7 @@ def collected(gpud: Program) -> dict[str, Any]:
     """Ask the running program for everything that the history holds."""
     until(lambda: len(baselines(gpud)) == STREAMS, "the baselines of the month")
     with suppress(AssertionError):  # alerts that are missing are named by the comparison
-        until(lambda: len(firing(gpud)) == FIRING, "the alerts of the month", 20)
+        until(lambda: len(firing(gpud)) == FIRING, "the alerts of the month")
     past = json.loads(gpud.get(f"/api/v1/alerts?since={BEFORE}&limit=1000"))["alerts"]
     events = json.loads(gpud.get(f"/api/v1/events?until={AFTER}&limit=1000"))["events"]
     streams = baselines(gpud)

@@ -61,11 +61,11 @@ def test_prometheus_scrapes_over_tls_with_a_password_and_the_terminal_needs_none
     with program(probes=only("cpu_call")) as gpud:
         guarded(gpud, signer)
         gpud.start()
-        until(lambda: "http" in report(gpud).get("health", {}), "a listener", 60)
+        until(lambda: "http" in report(gpud).get("health", {}), "a listener")
         with prometheus(gpud.port, tmp_path, job=job) as port:
-            until(lambda: number(port, "up{job='gpud'}") == 1, "a scrape", 60, every_s=0.2)
+            until(lambda: number(port, "up{job='gpud'}") == 1, "a scrape", every_s=0.2)
             expiry = "gpud_http_certificate_expiry_timestamp_seconds - time()"
-            until(lambda: number(port, expiry) > 80 * 86400, "its certificate", 60, every_s=0.2)
+            until(lambda: number(port, expiry) > 80 * 86400, "its certificate", every_s=0.2)
             with client(signer.certificate).wrap_socket(
                 socket.create_connection(("127.0.0.1", gpud.port)),
                 server_hostname="localhost",
@@ -73,7 +73,7 @@ def test_prometheus_scrapes_over_tls_with_a_password_and_the_terminal_needs_none
                 raw.sendall(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
                 assert raw.recv(65536).startswith(b"HTTP/1.1 401")
             refused = "gpud_http_refused_total{reason='unauthorized'}"
-            until(lambda: number(port, refused) == 1, "who was turned away", 60, every_s=0.2)
+            until(lambda: number(port, refused) == 1, "who was turned away", every_s=0.2)
         for words in (("status",), ("status", "--json"), ("alerts",), ("doctor", "--json")):
             ran = gpud.cli(*words)
             assert ran.returncode in {0, 1}, ran.stderr
@@ -91,11 +91,11 @@ def test_a_key_that_cannot_be_read_stops_http_and_nothing_else_until_it_can(
         right = key.read_bytes()
         key.write_text("nothing")
         gpud.start()
-        http = until(lambda: report(gpud).get("health", {}).get("http"), "a word on http", 60)
+        http = until(lambda: report(gpud).get("health", {}).get("http"), "a word on http")
         assert (http["level"], http["reason"]) == (2, "key_pair_unusable")
         assert str(key) in http["detail"]
         pid = gpud.agent_pid()
-        until(lambda: report(gpud)["health"].get("probes"), "a probe all the same", 60)
+        until(lambda: report(gpud)["health"].get("probes"), "a probe all the same")
         key.write_bytes(right)
-        until(lambda: report(gpud)["health"]["http"]["level"] == 0, "http again", 60)
+        until(lambda: report(gpud)["health"]["http"]["level"] == 0, "http again")
         assert gpud.agent_pid() == pid

@@ -9,8 +9,6 @@ import signal
 import sqlite3
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.e2e.program import Program, alive, children_of, cuda, nvml, program
 from tests.waiting import until
 
@@ -70,7 +68,6 @@ def one_kill(gpud: Program, victim: str) -> None:
     until(lambda: not any(alive(pid) for pid in (agent, *below)), "no orphan")
 
 
-@pytest.mark.timeout(300)
 def test_kills_lose_nothing_and_leave_no_orphan_and_no_second_dockerd(
     dockerd: PrivateDockerd,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,14 @@ from gpud.core.telemetry import LEVELS
 from tests.agent.telemetry import smi_world
 from tests.agent.telemetry.smi_world import World
 from tests.e2e.program import cuda, nvml, only, program
-from tests.e2e.watching import watched
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.e2e.program import Program
+
+    Scrape = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 NVML, CUDA = LEVELS.index("nvml"), LEVELS.index("cuda")
 PLAN = {
@@ -61,6 +65,25 @@ def peak_kb(pid: int) -> int:
     """The most memory that a process has held."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0])
+
+
+@contextlib.contextmanager
+def watched(gpud: Program) -> Iterator[list[Scrape]]:
+    """Scrape until the block ends; a scrape without an answer is empty."""
+    scrapes: list[Scrape] = []
+    ended = threading.Event()
+
+    def scrape() -> None:
+        while not ended.wait(0.2):
+            scrapes.append(gpud.metrics())
+
+    thread = threading.Thread(target=scrape)
+    thread.start()
+    try:
+        yield scrapes
+    finally:
+        ended.set()
+        thread.join()
 
 
 @pytest.mark.parametrize("fault", [hanging_nvml, broken_programs])

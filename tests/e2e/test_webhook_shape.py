@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-import urllib.request
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from gpud.agent.alerts.message import Message, rfc3339
 from tests.agent.alerts.telling import HOST, LOST, SLOW, context, ended, only, receiver
-from tests.e2e import alerting
+from tests.e2e import scraping
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from gpud.core.alerts import Alert
@@ -37,37 +33,6 @@ receivers:
 """
 
 
-@pytest.fixture
-def there() -> Iterator[Receiver]:
-    with receiver() as made:
-        yield made
-
-
-@pytest.fixture
-def alertmanager(tmp_path: Path, there: Receiver) -> Iterator[str]:
-    """Give the address of a real one that sends to the receiver."""
-    with alerting.alertmanager(CONFIG.format(url=there.url()), tmp_path) as port:
-        yield f"http://127.0.0.1:{port}"
-
-
-def give(alertmanager: str, alerts: list[dict[str, Any]]) -> None:
-    """Give alerts to it as Prometheus does, as soon as it listens."""
-    query = urllib.request.Request(
-        f"{alertmanager}/api/v2/alerts",
-        json.dumps(alerts).encode(),
-        {"Content-Type": "application/json"},
-    )
-
-    def taken() -> bool:
-        try:
-            with urllib.request.urlopen(query, timeout=5) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
-
-    until(taken, "Alertmanager to take alerts")
-
-
 def arguments(alert: Alert, document: dict[str, Any]) -> dict[str, Any]:
     """Give an alert of ours as Prometheus would send it."""
     [own] = [item for item in document["alerts"] if item["labels"]["alertname"] == alert.name]
@@ -80,9 +45,15 @@ def heads(request: str) -> dict[str, str]:
     return {name.lower(): value for name, _, value in lines}
 
 
-def test_alertmanager_posts_the_same_document_field_by_field(
-    tmp_path: Path, there: Receiver, alertmanager: str
-) -> None:
+def test_alertmanager_posts_the_same_document_field_by_field(tmp_path: Path) -> None:
+    with (
+        receiver() as there,
+        scraping.alertmanager(CONFIG.format(url=there.url()), tmp_path) as alertmanager,
+    ):
+        compare_messages(tmp_path, there, alertmanager)
+
+
+def compare_messages(tmp_path: Path, there: Receiver, alertmanager: int) -> None:
     begun_s = float(round(time.time())) - 60.25
     slow = replace(SLOW, starts_s=begun_s)
     lost = replace(LOST, starts_s=begun_s + 1.0)
@@ -96,12 +67,12 @@ def test_alertmanager_posts_the_same_document_field_by_field(
     both = ours(Message((slow, lost), (), (slow, lost)))
     head = heads(there.requests[0][0])
     there.requests.clear()
-    give(alertmanager, [arguments(slow, both), arguments(lost, both)])
+    scraping.post(alertmanager, [arguments(slow, both), arguments(lost, both)])
     # Its first message may go out when it has taken in one of the two.
     firing = until(
         lambda: [d for d in there.documents if len(d["alerts"]) == 2][:1], "a message of both"
     )[0]
-    compare(both, firing, alertmanager)
+    compare(both, firing)
     theirs = heads(there.requests[0][0])
     assert head["content-type"] == theirs["content-type"]
     assert head.keys() - {"connection", "accept-encoding"} <= theirs.keys()
@@ -109,14 +80,14 @@ def test_alertmanager_posts_the_same_document_field_by_field(
     over = ended(lost, time.time())
     item = ours(Message((), (over,), (slow,)))
     there.requests.clear()
-    give(alertmanager, [arguments(slow, item), arguments(over, item)])
+    scraping.post(alertmanager, [arguments(slow, item), arguments(over, item)])
     resolved = until(
         lambda: [d for d in there.documents if "resolved" in json.dumps(d)][:1], "the end"
     )[0]
-    compare(item, resolved, alertmanager)
+    compare(item, resolved)
 
 
-def compare(ours: dict[str, Any], theirs: dict[str, Any], alertmanager: str) -> None:
+def compare(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     assert ours.keys() == theirs.keys()
     assert theirs["externalURL"].startswith("http")
     by_name = [

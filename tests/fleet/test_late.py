@@ -6,14 +6,14 @@ import time
 import urllib.request
 from typing import TYPE_CHECKING
 
+from tests.e2e.scraping import running
 from tests.fleet import tools
-from tests.fleet.tools import running
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fleet.tools import Tool
+    from tests.e2e.scraping import Tool
 
 DAY_S = 86400
 AWAY_D = 14
@@ -46,17 +46,16 @@ def test_two_week_old_samples_arrive_and_a_fast_clock_disturbs_no_other_machine(
 
     with running(store, shipper):
         push(shipper, "others", time.time())
-        until(lambda: arrived("others", 1), "the store has a present", tools.PATIENCE_S)
+        until(lambda: arrived("others", 1), "the store has a present")
         push(shipper, "laptop", time.time() - AWAY_D * DAY_S)
-        until(lambda: arrived("laptop", 1), "what was kept arrives", tools.PATIENCE_S)
+        until(lambda: arrived("laptop", 1), "what was kept arrives")
         push(shipper, "ahead", time.time() + 5 * DAY_S)
         until(
             lambda: bool(store.values("gpud_build_info", time=str(time.time() + 5 * DAY_S))),
             "the future has arrived",
-            tools.PATIENCE_S,
         )
         push(shipper, "others", time.time())
-        until(lambda: arrived("others", 2), "the others are heard of", tools.PATIENCE_S)
+        until(lambda: arrived("others", 2), "the others are heard of")
 
         def told() -> set[str]:
             push(shipper, "ahead", time.time() + 5 * DAY_S)
@@ -67,4 +66,4 @@ def test_two_week_old_samples_arrive_and_a_fast_clock_disturbs_no_other_machine(
                 if one["labels"]["alertname"] == "GpudClockSkew" and one["state"] == "firing"
             }
 
-        assert until(told, "a clock is told of", tools.PATIENCE_S, every_s=1) == {"ahead"}
+        assert until(told, "a clock is told of", every_s=1) == {"ahead"}

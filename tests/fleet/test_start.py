@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.program import Program, alive, free_port, program
+from tests.e2e.scraping import running
 from tests.fleet import tools
-from tests.fleet.tools import FOLDER, running
-from tests.waiting import until
+from tests.fleet.tools import FOLDER
+from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.fleet.tools import Tool
+    from tests.e2e.scraping import Tool
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def shippers(state: Path) -> list[int]:
 def test_five_shells_start_one_vmagent_and_the_machine_arrives_under_its_own_name(
     gpud: Program, store: Tool, tmp_path: Path
 ) -> None:
-    until(gpud.metrics, "gpud answers", tools.PATIENCE_S)
+    until(gpud.metrics, "gpud answers")
     (tmp_path / "gpud-fleet").write_text(
         f"URL=http://127.0.0.1:{store.port}/api/v1/write\nSITE='north wing'\nOWNER=ada\n"
         f"GPUD=127.0.0.1:{gpud.port}\nLISTEN=127.0.0.1:{free_port()}\n"
@@ -66,14 +67,12 @@ def test_five_shells_start_one_vmagent_and_the_machine_arrives_under_its_own_nam
     }
     try:
         shells = [subprocess.Popen([FOLDER / "push/start"], env=around) for _ in range(5)]
-        assert [shell.wait(timeout=60) for shell in shells] == [0] * 5
-        [(labels, _)] = until(
-            lambda: store.values('gpud_machine_info{job="gpud"}'), "it arrives", tools.PATIENCE_S
-        )
+        assert [shell.wait(timeout=LIMIT_S) for shell in shells] == [0] * 5
+        [(labels, _)] = until(lambda: store.values('gpud_machine_info{job="gpud"}'), "it arrives")
         assert (labels["site"], labels["owner"]) == ("north wing", "ada")
         assert re.fullmatch(rf"[a-z0-9.-]+-{labels['machine_id'][:8]}", labels["instance"])
         until(lambda: len(shippers(state)) == 2, "flock and vmagent alone are left")
     finally:
         for process in shippers(state):
             os.kill(process, signal.SIGTERM)
-        until(lambda: not shippers(state), "vmagent has ended", tools.PATIENCE_S)
+        until(lambda: not shippers(state), "vmagent has ended")

@@ -9,27 +9,26 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import signal
 import subprocess
 import sys
 import urllib.parse
 import urllib.request
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tests.e2e.program import free_port
-from tests.waiting import until
+from tests.e2e.scraping import Tool, prometheus_of
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = ROOT / "deploy/fleet"
-PATIENCE_S: Final = 120.0
 Hurry: TypeAlias = tuple[int, int]
-"""What every wait of the rules is divided by, and the least of an alert in seconds: three scrapes,
-because one that a busy machine misses is no reason."""
+"""What every wait of the rules is divided by, and the least of an alert in seconds: ten scrapes,
+because some that a busy machine misses are no reason."""
 
 
 @dataclass(slots=True)
@@ -53,7 +52,7 @@ class Fleet:
 
     def names(self, **labels: str) -> list[str]:
         """Those on the list that have these labels."""
-        with urllib.request.urlopen(self.url(), timeout=10) as answer:
+        with urllib.request.urlopen(self.url(), timeout=30) as answer:
             listed = json.load(answer)
         return [
             one["labels"]["instance"] for one in listed if labels.items() <= one["labels"].items()
@@ -77,100 +76,7 @@ def fleet(hosts: int, round_s: float) -> Iterator[Fleet]:
         for pipe in (process.stdin, process.stdout):
             assert pipe is not None
             pipe.close()
-        process.wait(timeout=60)
-
-
-@dataclass(slots=True)
-class Tool:
-    """One program with a port, which can be killed and started again on the same data."""
-
-    command: list[str]
-    port: int
-    log: Path
-    process: subprocess.Popen[bytes] = field(init=False)
-
-    def start(self) -> None:
-        """Start it, and wait until it answers."""
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
-        until(self.answers, f"{self.command[0]} answers, see {self.log}", PATIENCE_S)
-
-    def answers(self) -> bool:
-        """Say whether its listener does."""
-        assert self.process.poll() is None, self.log.read_text()[-2000:]
-        path = "-/ready" if self.command[0] == "prometheus" else "health"
-        url = f"http://127.0.0.1:{self.port}/{path}"
-        with (
-            contextlib.suppress(OSError),
-            urllib.request.urlopen(url, timeout=5) as answer,
-        ):
-            return bool(answer.status == 200)
-        return False
-
-    def kill(self) -> None:
-        """End it as a power cut would."""
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self) -> None:
-        """End it as its init script would."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.terminate()
-        self.process.wait(timeout=120)  # an agent waits a minute for its store
-
-    def cost(self) -> tuple[float, float]:
-        """Give CPU seconds since its start, and resident MB now."""
-        stat = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        resident = re.search(r"VmRSS:\s+(\d+)", status)
-        assert resident is not None
-        return (int(stat[11]) + int(stat[12])) / 100, int(resident[1]) / 1e3
-
-    def api(self, path: str, **query: str) -> Any:
-        """What its API says; None while it does not answer."""
-        url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
-        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=30) as answer:
-            return json.load(answer)["data"]
-        return None
-
-    def values(self, expression: str, **query: str) -> list[tuple[dict[str, str], float]]:
-        """Each series of an instant query, with its labels."""
-        found = self.api("query", query=expression, **query)
-        return [(one["metric"], float(one["value"][1])) for one in found["result"]] if found else []
-
-    def alerts(self) -> list[dict[str, Any]]:
-        """All that fire or wait to, as the rules' process knows them."""
-        found = self.api("alerts")
-        return list(found["alerts"] or ()) if found else []
-
-    def known(self) -> int:
-        """How many machines it has a fresh scrape of."""
-        return len(self.values('gpud_build_info{job="gpud"}'))
-
-    def knows(self, hosts: int) -> bool:
-        """Say whether these are all."""
-        return self.known() == hosts
-
-    def ill(self) -> list[str]:
-        """What went wrong with a rule when it was last evaluated."""
-        found = self.api("rules")
-        return [
-            f"{rule['name']}: {rule['lastError']}"
-            for group in (found or {"groups": []})["groups"]
-            for rule in group["rules"]
-            if rule.get("lastError")
-        ]
-
-
-@contextlib.contextmanager
-def running(*tools: Tool) -> Iterator[None]:
-    """Start these in their order, and end them in the other."""
-    with contextlib.ExitStack() as stack:
-        for tool in tools:
-            tool.start()
-            stack.callback(tool.stop)
-        yield
+        process.wait(timeout=LIMIT_S)
 
 
 def rules(folder: Path, hurry: Hurry, *more: str) -> str:
@@ -209,7 +115,7 @@ def scraper(folder: Path, url: str, files: str = "", *, interval_s: float, hurry
         },
     )
     (folder / "prometheus.yml").write_text(text)
-    return _prometheus(folder, "--web.enable-remote-write-receiver")
+    return prometheus_of(folder, "--web.enable-remote-write-receiver")
 
 
 def receiver(folder: Path, *, hurry: Hurry) -> Tool:
@@ -225,7 +131,7 @@ def receiver(folder: Path, *, hurry: Hurry) -> Tool:
         },
     )
     (folder / "prometheus.yml").write_text(text)
-    return _prometheus(folder, "--web.enable-remote-write-receiver")
+    return prometheus_of(folder, "--web.enable-remote-write-receiver")
 
 
 def agent(folder: Path, url: str, store: str, *, interval_s: float) -> Tool:
@@ -245,7 +151,7 @@ def agent(folder: Path, url: str, store: str, *, interval_s: float) -> Tool:
         },
     )
     (folder / "prometheus.yml").write_text(text)
-    return _prometheus(folder, "--enable-feature=agent")
+    return prometheus_of(folder, "--enable-feature=agent")
 
 
 def vmagent(folder: Path, url: str, store: str, *, interval_s: float) -> Tool:
@@ -318,16 +224,3 @@ def fired(store: Tool) -> set[tuple[str, str, str]]:
     return {
         (one["alertname"], one.get("name", ""), one.get("driver_version", "")) for one, _ in found
     }
-
-
-def _prometheus(folder: Path, *flags: str) -> Tool:
-    port = free_port()
-    stored = "agent" if "--enable-feature=agent" in flags else "tsdb"
-    command = [
-        "prometheus",
-        f"--config.file={folder}/prometheus.yml",
-        f"--storage.{stored}.path={folder}/data",
-        f"--web.listen-address=127.0.0.1:{port}",
-        *flags,
-    ]
-    return Tool(command, port, folder / "log")

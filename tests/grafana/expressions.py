@@ -91,10 +91,3 @@ def labels(expression: str) -> frozenset[str]:
                     found.update(node.modifier.matching.labels)
                 found.update(node.modifier.group_labels or ())
     return frozenset(found)
-
-
-def quantiles(expression: str) -> Iterator[promql.Expr]:
-    """Give what each histogram_quantile is taken of."""
-    for node, _ in nodes(parsed(expression)):
-        if isinstance(node, promql.Call) and node.func.name == "histogram_quantile":
-            yield node.args[1]

@@ -55,14 +55,11 @@ def mounts(file: Path) -> Iterator[tuple[str, str, str, bool]]:
             yield name, matched["source"], matched["target"], matched["mode"] == "ro"
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_the_compose_files_are_what_the_specification_allows(file: Path) -> None:
-    assert read(file.read_text())["name"] == "gpud-stack"
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_each_service_is_pinned_bounded_looked_after_and_without_rights(file: Path) -> None:
-    for name, service in services(file).items():
+def test_services_are_the_same_in_both_files_pinned_bounded_and_without_rights() -> None:
+    images = [{n: s["image"] for n, s in services(file).items()} for file in FILES]
+    assert len(images) == 2
+    assert images[0] == images[1]
+    for name, service in (item for file in FILES for item in services(file).items()):
         assert PINNED.fullmatch(service["image"]), name
         assert service["restart"] == "unless-stopped"
         assert service["mem_limit"]
@@ -71,12 +68,6 @@ def test_each_service_is_pinned_bounded_looked_after_and_without_rights(file: Pa
         assert service["security_opt"] == ["no-new-privileges:true"]
         assert service["logging"]["options"]["max-size"]
         assert not {"privileged", "devices", "pid"} & set(service)
-
-
-def test_both_files_run_the_same_images() -> None:
-    images = [{n: s["image"] for n, s in services(file).items()} for file in FILES]
-    assert len(images) == 2
-    assert images[0] == images[1]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)

@@ -31,7 +31,6 @@ LAB, LAPTOP = LABS[0], "laptop"
 OF_A_KIND: Final = len(LABS) + 1  # one of them is scraped under its address too
 MACHINES: Final = OF_A_KIND + 1
 SLOWER: Final = 1.4
-WITHIN_S: Final = 120.0
 KNOWN: Final = 15
 """Runs of the old driver: enough to compare with, where the new one is so much slower."""
 SEEN_S: Final = 8
@@ -95,11 +94,11 @@ def world(folder: Path) -> Iterator[World]:
         rich.start()
         laptop.start()
         with scraping.prometheus(kept.port, folder, pattern, others=others) as port:
-            until(lambda: rich.good() >= KNOWN, f"{KNOWN} runs", WITHIN_S, every_s=0.2)
+            until(lambda: rich.good() >= KNOWN, f"{KNOWN} runs", every_s=0.2)
             [old] = dockerd.dockerds()
             subprocess.run(["kill", "-9", str(old)], check=True)
             rich.swap(NEW, SLOWER)
-            until(lambda: alerts(kept), "the alert", WITHIN_S, every_s=0.2)
+            until(lambda: alerts(kept), "the alert", every_s=0.2)
             _all_seen(port)
             yield World(port, number(port, "vector(time())"))
 
@@ -134,7 +133,7 @@ def _all_seen(port: int) -> None:
         ),
     )
     for expression in wanted:
-        until(partial(_seen, port, expression), expression, WITHIN_S, every_s=0.2)
+        until(partial(_seen, port, expression), expression, every_s=0.2)
 
 
 def _seen(port: int, expression: str) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e import alerting, scraping
+from tests.e2e import scraping
 from tests.e2e.program import free_port
 from tests.prometheus.rules import FOLDER
 from tests.waiting import until
@@ -78,22 +78,18 @@ def test_alerts_that_follow_from_another_of_the_same_machine_are_inhibited(tmp_p
 
     stale = ("GpudProbeStale", "GpudCollectorStale", "GpudProbeFailing")
     config = re.sub(r"url: \S+", "url: http://127.0.0.1:1/", ALERTMANAGER.read_text())
-    with alerting.alertmanager(config, tmp_path) as port:
-        alerting.post(
-            port,
+    with scraping.alertmanager(config, tmp_path) as port:
+        fired = (
             *of("down:1", "GpudDown", "GpudXid", "GpudFunctionLost"),
             *of("lost:1", "GpudFunctionLost", *stale, "GpudXid"),
             *of("stuck:1", "GpudBreakerStuck", *stale, "GpudLatencyRegression"),
             *of("well:1", *stale),
         )
+        scraping.post(port, [{"labels": labels} for labels in fired])
 
         def states() -> dict[str, set[str]] | None:
-            found = alerting.alerts(port)
-            if (
-                found is None
-                or len(found) < 16
-                or any(a["status"]["state"] == "unprocessed" for a in found)
-            ):
+            found = scraping.alerts(port)
+            if len(found) < 16 or any(a["status"]["state"] == "unprocessed" for a in found):
                 return None
             held: dict[str, set[str]] = {}
             for alert in found:

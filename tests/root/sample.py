@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.dockerd import PrivateDockerd, private_dockerd
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +93,7 @@ def gpu_docker(hook: str | None) -> Iterator[GpuDocker]:
             yield GpuDocker(made, process)
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(LIMIT_S)
 
 
 def usable() -> bool:

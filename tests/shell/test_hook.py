@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -260,10 +261,11 @@ def test_without_a_home_to_write_to_gpud_starts_all_the_same(
     machine: World, shell: Shell, broken: str, mended: str
 ) -> None:
     machine.root(f"cp -r {HOME} /run/rc; chown -R {USER} /run/rc")
+    fish = ("XDG_CONFIG_HOME=/run/rc/.config", "XDG_DATA_HOME=/run/rc/.local/share")
     line = {
         "bash": ["bash", "--rcfile", "/run/rc/.bashrc", "-i"],
         "zsh": ["env", "ZDOTDIR=/run/rc", "zsh", "-i"],
-        "fish": ["env", "XDG_CONFIG_HOME=/run/rc/.config", "XDG_DATA_HOME=/run/rc", "fish", "-i"],
+        "fish": ["env", *fish, "fish", "-i"],
     }[shell.name]
     machine.root(broken)
     try:
@@ -298,17 +300,42 @@ def test_a_sudo_that_hangs_delays_no_prompt(machine: World, shell: Shell) -> Non
 def test_no_shell_asks_again_soon_after_a_refusal_until_something_changes(
     machine: World, shell: Shell
 ) -> None:
-    refuses = f"#!/bin/sh\necho refused >>{STARTED}\nexit 1\n"
+    refuses = f"#!/bin/sh\necho refused >>{STARTED}\necho why >&2\nexit 1\n"
     with machine.covered("/opt/gpud/bin/gpud", refuses):
         for _ in range(3):
             opened(machine, shell)
             until(lambda: asked(machine), "a start")
             settled(machine)
         assert asked(machine) == ["refused"]
+        assert machine.path(f"{STATE}/start.log").read_text() == "why\n"
         machine.root("touch /etc/sudoers.d")
         opened(machine, shell)
         settled(machine)
         assert asked(machine) == ["refused", "refused"]
+
+
+def test_a_hold_of_another_boot_or_of_a_wrong_clock_counts_for_nothing(machine: World) -> None:
+    boot = machine.path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    this = f"{boot}/{machine.started(1)}"
+    with machine.covered("/opt/gpud/bin/gpud", RECORDS):
+        for count, hold in enumerate((f"99999999999 {this}", "9 9", "", "x y z"), 1):
+            machine.own(f"{STATE}/hold", f"{hold}\n")
+            assert machine.run("/opt/gpud/bin/gpud-start").returncode == 0
+            assert len(asked(machine)) == count, hold
+
+
+@pytest.mark.parametrize("shell", [BASH, ZSH], ids=lambda shell: str(shell.name))
+def test_the_starter_is_deaf_to_the_closing_terminal_from_its_first_moment(
+    machine: World, shell: Shell
+) -> None:
+    shell.prepare(machine)
+    machine.write(STARTED, "", 0o666)
+    speaks = f"#!/bin/sh\ngrep SigIgn /proc/self/status >>{STARTED}\n"
+    with machine.covered("/opt/gpud/bin/gpud-start", speaks):
+        opened(machine, shell)
+        [line] = until(lambda: asked(machine), "a start")
+        settled(machine)
+    assert int(line.split()[1], 16) & 1 << (signal.SIGHUP - 1)
 
 
 def test_starters_that_race_ask_root_once(machine: World) -> None:

@@ -182,6 +182,13 @@ def test_a_notice_cannot_steer_the_terminal_and_is_cut_short(machine: World, she
     assert all(" " <= letter <= "~" for letter in shown)
 
 
+def test_a_notice_of_nothing_but_zeroes_keeps_no_shell_waiting(
+    machine: World, shell: Shell
+) -> None:
+    machine.root("truncate -s 1T /run/gpud/notice")  # bash would read on, zero for zero
+    assert "\0" not in opened(machine, shell)
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.waiting import LIMIT_S
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -31,7 +33,6 @@ ENVIRONMENT = {
     "USER": USER,
 }
 ROOT_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-PATIENCE_S = 60.0
 NOT_NEEDED = (
     "numpy*",
     "apprise*",
@@ -96,7 +97,7 @@ class World:
         *command: str,
         user: str | None = USER,
         environ: dict[str, str] | None = None,
-        within_s: float | None = PATIENCE_S,
+        within_s: float | None = LIMIT_S,
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.argv(*command, user=user),
@@ -197,7 +198,7 @@ class Terminal:
 
     def expect(self, text: str) -> str:
         """Read until ``text`` has come; gives all that came since the last call."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + LIMIT_S
         while text not in self.said:
             left_s = max(0.0, deadline - time.monotonic())
             ready, _, _ = select.select([self.master], [], [], left_s)

@@ -43,14 +43,6 @@ def place() -> Iterator[Path]:
         shutil.rmtree(made)
 
 
-@pytest.fixture
-def fresh(place: Path, distribution: Path) -> Iterator[Machine]:
-    """A distribution that has just been installed, and booted."""
-    with machine(place, distribution) as made:
-        made.boot()
-        yield made
-
-
 @dataclass(frozen=True, slots=True)
 class FirstDay:
     """A distribution on which ``deploy/install`` and one ``docker run`` were all that happened."""
@@ -68,7 +60,7 @@ def first_day(distribution: Path) -> FirstDay:
     with machine(place, distribution) as made:
         made.boot()
         made.connect()
-        installed = made.terminal().run(INSTALL, within_s=300, password=PASSWORD)
+        installed = made.terminal().run(INSTALL, password=PASSWORD)
         fresh_shell = made.terminal()
         greeting = fresh_shell.run(f"docker import /box.tar box && {GREET} && {KEEP}")
     return FirstDay(place, distribution, installed, greeting)

@@ -3,9 +3,8 @@
 Runs inside, with the distribution's own python3 and nothing of gpud. ``/init`` reaps for ever.
 ``/init relay CONTROL USER ARGV...`` writes a NUL, waits for a line ``ROWS COLUMNS`` on descriptor
 CONTROL, starts ARGV for USER on a pty of that size and passes bytes between it and the socket on
-descriptors 0 and 1; every later line resizes. When that ends, the terminal's window was closed: the
-pty hangs up. Like WSL's, the relay is a child subreaper and lives as long as anything its shell
-has started.
+descriptors 0 and 1. When that ends, the terminal's window was closed: the pty hangs up. Like WSL's,
+the relay is a child subreaper and lives as long as anything its shell has started.
 """
 
 import contextlib
@@ -47,29 +46,21 @@ def init() -> None:
 def relay(control: int, user: str, argv: list[str]) -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     os.write(1, b"\0")  # ready: what follows is the shell's time and not this program's
-    size = _size(os.read(control, 100))
-    if size is None:
+    if not (line := os.read(control, 100)):
         return
+    rows, columns = map(int, line.split())
     shell, master = pty.fork()
     if shell == 0:
         os.close(control)
         _become(user, argv)
-    fcntl.ioctl(master, termios.TIOCSWINSZ, size)
-    _pass_on(master, control)
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    _pass_on(master)
     os.close(master)
     with socket.socket(fileno=1) as window:
         window.shutdown(socket.SHUT_WR)  # whoever else holds the descriptor
     with contextlib.suppress(ChildProcessError):
         while os.wait():
             pass
-
-
-def _size(line: bytes) -> bytes | None:
-    """The last size asked for, as the kernel takes it; None at the end."""
-    if not line:
-        return None
-    rows, columns = line.split(b"\n")[-2].split()
-    return struct.pack("HHHH", int(rows), int(columns), 0, 0)
 
 
 def _become(user: str, argv: list[str]) -> None:
@@ -83,17 +74,10 @@ def _become(user: str, argv: list[str]) -> None:
     os.execve(argv[0].lstrip("-"), argv, {**ENVIRONMENT, **named, **home})
 
 
-def _pass_on(master: int, control: int) -> None:
+def _pass_on(master: int) -> None:
     """Relay until the window is closed or nobody holds the pty any more."""
-    watched = [0, control, master]
     while True:
-        ready = select.select(watched, [], [])[0]
-        if control in ready:
-            size = _size(os.read(control, 100))
-            if size is None:
-                watched.remove(control)
-            else:
-                fcntl.ioctl(master, termios.TIOCSWINSZ, size)
+        ready = select.select([0, master], [], [])[0]
         if master in ready:
             try:
                 said = os.read(master, 65536)

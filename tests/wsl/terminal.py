@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
+from tests.waiting import LIMIT_S
+
 if TYPE_CHECKING:
     import subprocess
 
@@ -27,12 +29,9 @@ class Terminal:
     everything: str = ""
     ended: bool = False
 
-    def open(self, rows: int = 40, columns: int = 400) -> None:
+    def open(self) -> None:
         """Start the shell; until then the relay waits."""
-        self.resize(rows, columns)
-
-    def resize(self, rows: int, columns: int) -> None:
-        self.control.write(f"{rows} {columns}\n".encode())
+        self.control.write(b"40 400\n")
         self.control.flush()
 
     def fileno(self) -> int:
@@ -46,16 +45,13 @@ class Terminal:
         self.unread += text
         self.everything += text
 
-    def seen(self, pattern: str) -> re.Match[str] | None:
-        return re.search(pattern, self.unread)
-
-    def expect(self, pattern: str, within_s: float = 90.0) -> re.Match[str]:
+    def expect(self, pattern: str) -> re.Match[str]:
         """Read until ``pattern`` is there, and forget what came up to its end."""
-        deadline = time.monotonic() + within_s
-        while not (found := self.seen(pattern)):
+        deadline = time.monotonic() + LIMIT_S
+        while not (found := re.search(pattern, self.unread)):
             left = deadline - time.monotonic()
             if self.ended or left <= 0 or not select.select([self], [], [], left)[0]:
-                why = "the terminal ended" if self.ended else f"not within {within_s:g} s"
+                why = "the terminal ended" if self.ended else f"not within {LIMIT_S:g} s"
                 raise AssertionError(f"{pattern!r}: {why}; it shows:\n{self.everything[-4000:]}")
             self.read()
         self.unread = self.unread[found.end() :]
@@ -64,7 +60,7 @@ class Terminal:
     def send(self, text: str) -> None:
         self.channel.sendall(text.encode())
 
-    def run(self, command: str, within_s: float = 90.0, password: str = "") -> tuple[int, str]:
+    def run(self, command: str, password: str = "") -> tuple[int, str]:
         """Type a command; give its exit status and what it wrote. Waits for the prompt after it.
 
         ``password`` is typed when sudo asks for one; it must ask when one is given.
@@ -73,9 +69,9 @@ class Terminal:
         self.expect(r"\n")  # the echo of what was typed
         before = ""
         if password:
-            before = self.expect(r"(?s)(.*)\[sudo\] password for \w+: ", within_s)[1]
+            before = self.expect(r"(?s)(.*)\[sudo\] password for \w+: ")[1]
             self.send(f"{password}\n")
-        ended = self.expect(r"(?s)(.*?)ended:(\d+)\r\n", within_s)
+        ended = self.expect(r"(?s)(.*?)ended:(\d+)\r\n")
         self.expect(PROMPT)
         return int(ended[2]), (before + ended[1]).replace("\r", "")
 
@@ -87,6 +83,6 @@ class Terminal:
 
     def discard(self) -> None:
         """Give up the descriptors: the machine has been shut down."""
-        self.relay.wait(timeout=10)
+        self.relay.wait(timeout=LIMIT_S)
         self.channel.close()
         self.control.close()

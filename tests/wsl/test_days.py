@@ -6,19 +6,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.e2e.program import alive, children_of
 from tests.waiting import until
-from tests.wsl.conftest import GREET, INSTALL
-from tests.wsl.machine import GUEST, PASSWORD, USER, Machine
+from tests.wsl.conftest import GREET
+from tests.wsl.machine import GUEST, USER, Machine
 from tests.wsl.terminal import PROMPT
 
 if TYPE_CHECKING:
     from tests.wsl.conftest import FirstDay
     from tests.wsl.machine import Process
-
-pytestmark = pytest.mark.timeout(300)  # the first one waits for debootstrap and the installation
 
 QUIET = (
     "[schedule]\ntelemetry_interval_s = 3600\nsmall_interval_s = 3600\nlarge_interval_s = 3600\n"
@@ -113,90 +109,3 @@ def _pids_used(machine: Machine, user: str) -> int:
     used = int(last.read_text()) - begun
     window.close()
     return used
-
-
-def test_an_upgrade_is_the_same_command_and_disturbs_no_container(next_day: Machine) -> None:
-    next_day.boot()
-    next_day.connect()
-    window = next_day.terminal()
-    root = supervisor(next_day)
-    (dockerd,) = next_day.named("dockerd")
-    container = until(next_day.containers, "the container with a restart policy")
-    window.run("echo '# newer' >>~/gpud/gpud/__init__.py")
-    status, said = window.run(INSTALL, within_s=200, password=PASSWORD)
-    assert status == 0, said
-
-    assert window.run("tail -n 1 /opt/gpud/lib/python3*/site-packages/gpud/__init__.py")[1] == (
-        "# newer\n"
-    )
-    assert supervisor(next_day).pid != root.pid
-    assert [process.pid for process in next_day.named("dockerd")] == [dockerd.pid]
-    assert next_day.report()["dockerd"]["process"]["pid"] == dockerd.inner
-    assert next_day.containers() == container
-
-
-def test_a_user_without_the_rule_gets_a_silent_shell(next_day: Machine) -> None:
-    next_day.boot()
-    next_day.run("cp", f"/home/{USER}/.bashrc", f"/home/{GUEST}/.bashrc")
-    window = next_day.terminal(GUEST)
-    state = next_day.root / f"home/{GUEST}/.local/state/gpud"
-    until(lambda: _refused(state), "sudo's refusal")
-    until(lambda: not _starting(next_day), "the end of the attempt")
-    assert window.run("true") == (0, "")
-    first, _, rest = window.everything.partition("guest@laptop:~$ ")
-    assert first == "", "something before the first prompt"
-    assert "password" not in rest
-    assert not next_day.named("gpud")
-    # And the next one does not even ask.
-    attempts = _attempts(next_day)
-    next_day.terminal(GUEST)
-    until(lambda: not _starting(next_day), "the end of the attempt")
-    assert _attempts(next_day) == attempts
-
-
-def _refused(state: Path) -> bool:
-    return (state / "start.log").is_file() and "password" in (state / "start.log").read_text()
-
-
-def _starting(machine: Machine) -> list[Process]:
-    return [p for p in machine.processes() if "gpud-start" in p.command or p.name == "sudo"]
-
-
-def _attempts(machine: Machine) -> int:
-    log = machine.root / "var/log/sudo.log"
-    return log.read_text().count("/opt/gpud/bin/gpud") if log.exists() else 0
-
-
-def test_uninstalling_leaves_the_distribution_as_it_was(fresh: Machine) -> None:
-    fresh.connect()
-    window = fresh.terminal()
-    packages = "sudo apt-get -q update && sudo apt-get -qy --no-install-recommends install"
-    assert window.run(f"{packages} docker.io iptables python3-venv", 120, PASSWORD)[0] == 0
-    before = _listing(fresh)
-    assert window.run(INSTALL, 200)[0] == 0
-    supervisor(fresh)
-    assert _listing(fresh) != before
-    assert window.run("~/gpud/deploy/uninstall --purge", 60)[0] == 0
-    assert fresh.named("dockerd")  # containers run on
-    assert not fresh.named("gpud")
-    different = sorted(set(_listing(fresh)) ^ set(before))
-    assert not different, "\n".join(different)
-
-
-LISTING = """
-find / -xdev \\( -path /proc -o -path /sys -o -path /tmp -o -path /var/log -o -path /var/cache \\
-  -o -path /var/lib/apt -o -path /var/lib/docker -o -path /etc/docker -o -path /opt/containerd \\
-  -o -path '/etc/*-' \\) -prune -o -type d -printf '%p %M %u %g\\n' \\
-  -o -printf '%p %M %u %g %s %l\\n' | sort
-find /etc /home /usr/local -xdev -path '/etc/docker' -prune -o -path '/etc/*-' -prune \\
-  -o -type f -print0 | sort -z | xargs -0 sha256sum
-"""
-
-
-def _listing(machine: Machine) -> list[str]:
-    """Every file with owner, mode and size, and the bytes of what is not the packages'.
-
-    Left out: what dockerd makes when it first runs, and the copies ``/etc/passwd-`` and so on that
-    useradd and its like keep of the file before their last change.
-    """
-    return machine.run("bash", "-c", LISTING).stdout.splitlines()
