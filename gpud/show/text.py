@@ -20,6 +20,7 @@ LEAST_NAME: Final = 20
 PAIR: Final = 2
 """Columns that need no headings."""
 LEAST_BARS, MOST_BARS = 8, 60
+PIPED_BARS: Final = 20
 
 
 def plain(words: model.Text, *, short: bool = False) -> str:
@@ -196,7 +197,7 @@ def _row(
 
 
 def _bars(past: tuple[Sequence[float], Sequence[float]], view: View, room: int) -> str:
-    width = MOST_BARS if view.height is None else min(room - len(INDENT), MOST_BARS)
-    if width < LEAST_BARS or view.height is None:
+    width = PIPED_BARS if view.height is None else min(room - len(INDENT), MOST_BARS)
+    if width < LEAST_BARS:
         return ""
     return sparkline.drawn(*past, width=width, ascii_only=view.ascii_only)

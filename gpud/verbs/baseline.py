@@ -74,11 +74,13 @@ def with_uuid(choice: Choice, status: Status) -> Choice:
     """
     if choice.gpu is None or not (choice.gpu.isascii() and choice.gpu.isdigit()):
         return choice
-    numbers = {gpu.number: (uuid, gpu.name) for uuid, gpu in status.gpus.items()}
-    if int(choice.gpu) not in numbers:
-        uuids = ", ".join(f"{n} ({escaped(name)})" for n, (_, name) in sorted(numbers.items()))
-        raise GpudError(f"there is no GPU {choice.gpu}", fix=f"one of: {uuids}" if uuids else None)
-    return replace(choice, gpu=numbers[int(choice.gpu)][0])
+    for uuid, gpu in status.gpus.items():
+        if str(gpu.number) == choice.gpu:
+            return replace(choice, gpu=uuid)
+    gpus = sorted(status.gpus.values(), key=lambda gpu: gpu.number)
+    there = ", ".join(f"{gpu.number} ({gpu.name})" for gpu in gpus)
+    fix = f"one of: {escaped(there)}" if there else None
+    raise GpudError(f"there is no GPU {choice.gpu:.60}", fix=fix)
 
 
 def chosen(status: Status, choice: Choice) -> list[StreamReport]:

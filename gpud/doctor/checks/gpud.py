@@ -14,7 +14,7 @@ from gpud.core.http_settings import VERIFIED, HttpSettings
 from gpud.core.report import RootReport
 from gpud.core.settings import GROUP, config_path
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
-from gpud.doctor.machine import Machine
+from gpud.doctor.machine import NOT_RUNNING, Machine
 
 ELSEWHERE = {"alerts", "containers", "cuda", "dockerd", "http", "nvml", "settings", "store"}
 """Components with a check of their own."""
@@ -29,10 +29,10 @@ BROKEN = "mend that line; `gpud config check` reads the file again, `sudo gpud r
 def gpud(machine: Machine) -> Finding:
     """Supervisor and agent run, and the parts that no other check is about."""
     if machine.root is None:
-        start = "sudo gpud up" if machine.installed else "deploy/run"
-        if machine.installed and machine.exists(f"{machine.settings.run_dir}/stopped"):
-            return advice("stopped with gpud down; opened shells do not start it", start)
-        return advice(machine.root_silence or "gpud is not running", start)
+        start = settings_files.start_command(machine.settings.home)
+        if Path(machine.settings.run_dir, "stopped").exists():
+            return advice(f"{NOT_RUNNING} (stopped with gpud down)", start)
+        return advice(machine.root_silence or NOT_RUNNING, start)
     return combined(_processes(machine.root, machine.settings.log_dir), *_parts(machine))
 
 
