@@ -14,8 +14,10 @@ from gpud.show.words import (
     figure_of,
     latest_change,
     name_of,
+    place_of,
     rank,
     standing,
+    title_of,
 )
 
 if TYPE_CHECKING:
@@ -25,21 +27,6 @@ if TYPE_CHECKING:
 
     Past = tuple[Sequence[float], Sequence[float]]
 
-TITLES: Final = {
-    "launch": "Launch latency",
-    "event": "Events",
-    "small_copy": "Small copies",
-    "copy": "Copies over the bus",
-    "device_copy": "Copies within GPU memory",
-    "triad": "GPU memory bandwidth",
-    "matmul": "Matrix product",
-    "tensor": "Tensor cores",
-    "nbody": "Arithmetic (n-body)",
-    "container_nbody": "N-body in a container",
-    "cpu_call": "Foreign call on the CPU",
-    "cpu_matmul": "Matrix product on the CPU",
-}
-"""Probes in the order in which they are shown."""
 APART: Final = (("cold", "after idling"), ("first", "for the first time"))
 """Modes of one probe that no axis can share with the others, by what is in their names."""
 CROSSOVER: Final = "crossover"
@@ -147,14 +134,8 @@ def section(shown: model.Input) -> model.Section:
 
 
 def _ordered(shown: model.Input) -> list[LastRun]:
-    order = tuple(TITLES)
     return sorted(
-        shown.probes,
-        key=lambda run: (
-            run.gpu is None,
-            run.gpu or 0,
-            order.index(run.probe) if run.probe in order else len(order),
-        ),
+        shown.probes, key=lambda run: (run.gpu is None, run.gpu or 0, place_of(run.probe))
     )
 
 
@@ -165,7 +146,7 @@ def _heading(shown: model.Input, gpu: int | None) -> str:
 
 def _charts(shown: model.Input, run: LastRun) -> Iterator[model.Chart]:
     """Yield a chart for each family of modes: those of one magnitude."""
-    title = TITLES.get(run.probe, run.probe[:80])
+    title = title_of(run.probe)
     if not run.samples:
         yield _chart(shown, run, title, "", ())
         return
