@@ -315,8 +315,6 @@ DRIVER = [
     (WSL2, agent(fact("driver_version", "472.12")), PROBLEM, "CUDA in WSL began with 495"),
     (LINUX, agent(fact("driver_version", "472.12")), OK, "472.12"),
     (OLD_KERNEL, agent(NEW), ADVICE, "is old"),
-    (WSL2, agent(NEW, CUDA_13, cuda={"cuda_version": "12.4"}), ADVICE, "libcuda is of CUDA 12.4"),
-    (WSL2, agent(NEW, CUDA_13, cuda={"cuda_version": "13.1"}), OK, "CUDA 13.1"),
     (LOADED, agent(fact("driver_version", "550.54.15")), OK, "550.54.15"),
     (LOADED, agent(NEW, SIDE), PROBLEM, "module is 550.54.15 and its libraries are 595.45.03"),
     (WSL2, agent(level="nothing", nvml=HUNG), PROBLEM, "no answer"),

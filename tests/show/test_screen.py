@@ -97,6 +97,20 @@ def test_screen_that_is_not_high_enough_has_a_mode_of_each_probe_and_the_slower_
     assert "  and 2 more: gpud alerts" in screen(made, View(80, 24))
 
 
+def test_latest_change_is_whole_on_a_brief_screen() -> None:
+    kinds = ("driver_version", "cuda_version", "nvml_version", "driver_folder", "windows_build")
+    changes = [{"kind": kind, "old": "572.16", "new": "576.02", "at_s": NOW_S} for kind in kinds]
+    earlier = {"kind": "wsl_version", "old": "2.4", "new": "2.5", "at_s": NOW_S - 9999}
+    made = machine() | {"changes": [earlier, *changes]}
+    for width in (60, 80):
+        lines = screen(made, View(width, 24))
+        (at,) = [n for n, line in enumerate(lines) if line.startswith("Changes")]
+        whole = " ".join(" ".join(lines[at : at + 6]).split())
+        moved = "572.16 -> 576.02"
+        assert f"driver {moved}, CUDA {moved}, NVML {moved}, driver folder {moved}" in whole
+        assert f"Windows {moved} and 1 more" in whole
+
+
 def test_every_moment_is_in_the_time_zone_of_the_reader(kolkata: None) -> None:
     made = machine("regressed")
     gone = "CUDA no longer offers GPU 0 since 2023-11-14 22:14 UTC"

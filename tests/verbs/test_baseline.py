@@ -16,7 +16,6 @@ from gpud.agent.state import status
 from gpud.core.alerts import SHORT
 from gpud.core.clock import Instant
 from gpud.core.sample import StreamKey, Unit
-from gpud.output import WIDTH
 from gpud.show.document import ListedGpu
 from tests import serving
 from tests.events import made
@@ -66,7 +65,7 @@ def shown(home: Path, *streams: dict[str, Any]) -> list[str]:
 def test_baseline_shows_what_is_normal_and_how_the_present_compares(
     tmp_path: Path, changes: dict[str, Any], where: str, cells: str
 ) -> None:
-    _, place, line = shown(tmp_path, stream(**changes))
+    place, _, line = shown(tmp_path, stream(**changes))
     assert (place, CELLS.split(line.strip())) == (f"  {where}", cells.split("|"))
 
 
@@ -97,7 +96,6 @@ def test_baseline_shows_the_verdict_on_the_latest_driver(
     verdict = {"old_driver": "572.16", "new_driver": "576.02", "since_s": NOW_S, "samples": 12}
     lines = shown(tmp_path, stream(open=opened, verdict={**verdict, **changes}))
     assert words in " ".join(line.strip() for line in lines[1:])
-    assert max(map(len, lines)) <= WIDTH  # a long verdict goes on below itself
 
 
 def test_baselines_are_chosen_by_gpu_probe_and_mode(tmp_path: Path) -> None:
@@ -131,9 +129,9 @@ def test_streams_and_alerts_of_a_real_agent_are_shown(tmp_path: Path) -> None:
         alerts=(made_alert(),),
     )
     running(tmp_path, msgspec.to_builtins(status.document(known, now=Instant(NOW_S, 1.0))))
-    _, place, line = called(tmp_path, "baseline", "show").out.splitlines()
+    place, _, line = called(tmp_path, "baseline", "show").out.splitlines()
     assert (place, line.split()[:3]) == ("  GPU 0", ["launch", "submit", "12.4"])
-    assert "because: driver 572.16 -> 576.02" in called(tmp_path, "alerts").out
+    assert "first: driver 572.16 -> 576.02" in called(tmp_path, "alerts").out
 
 
 def test_alert_a_probe_or_everything_is_accepted_by_name(tmp_path: Path) -> None:
