@@ -144,8 +144,8 @@ def _show(
         gpus = (document(Path(settings.run_dir)) or {}).get("gpus") or {}
         numbers = {uuid: gpu["number"] for uuid, gpu in gpus.items()}
         columns = model.headings(*HEAD, wide={"p10 to p90", "driver"})
-        shown = model.listing(columns, [_cells(row, numbers) for row in rows])
-        print(output.drawn(shown), end="")
+        listing = model.listing(columns, [_cells(row, numbers) for row in rows])
+        print(output.drawn(listing), end="")
     elif table:
         print("nothing was measured then")
     for note in _notes(rows, head):

@@ -162,4 +162,4 @@ def test_agent_of_an_older_release_is_shown_too() -> None:
 def test_document_that_cannot_be_read_is_an_error_with_a_fix() -> None:
     with pytest.raises(GpudError, match=r"can show: .* `\$\.probes`") as caught:
         read(full() | {"probes": 7})
-    assert caught.value.fix == "sudo gpud restart"
+    assert caught.value.fix == "gpud restart"

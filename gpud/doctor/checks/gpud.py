@@ -172,7 +172,7 @@ def port(machine: Machine) -> Finding:
     evidence = health.detail or f"{http.listen} cannot be had"
     if health.reason == portholder.IN_USE:  # whoever asks may see more processes than the agent
         listener = portholder.listener_of(http.port, machine.at("/"))
-        if listener is None or listener.name is not None:
+        if listener != portholder.UNNAMED:
             evidence = portholder.taken_message(http.listen, listener)
     return make(evidence, health.fix or _another_port(http))
 
