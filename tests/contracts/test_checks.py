@@ -75,7 +75,7 @@ ODD: dict[str, Callable[[Path], object]] = {
 def test_no_check_is_refused_and_all_that_was_asked_for_are_there() -> None:
     assert REFUSED == {}
     assert set(NAMES) == {
-        *("wsl", "systemd", "interop", "idle", "cgroups", "dxg", "libcuda", "libnvml", "driver"),
+        *("wsl", "systemd", "interop", "idle", "cgroups", "dxg", "libcuda", "driver"),
         *("docker", "docker_access", "live_restore", "toolkit", "sudo_rule", "installation"),
         *("shell_hook", "store", "port", "clock", "gpud", "telemetry"),
         *("settings", "users", "alerts", "known_issues"),

@@ -184,7 +184,7 @@ def _nvml_silent(machine: Machine, status: Status) -> Finding:
         return advice(f"NVML is silent, the values come from {source}; {why}", fix)
     if not _gpu_expected(machine, status):
         return ok("no GPU, and none expected")
-    if machine.root is None:
+    if machine.root is None and not machine.settings.nvml.library:
         return advice(f"NVML is silent, and no gpud runs that could ask elsewhere; {why}", fix)
     return problem(f"nothing tells how the GPU is; {why}", fix)
 
