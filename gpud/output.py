@@ -31,10 +31,12 @@ def say(text: str, *, error: bool = False) -> None:
 
 
 def drawn(*blocks: Block, details: bool = False) -> str:
-    """Draw blocks for stdout: within a terminal's width, whole in a pipe."""
+    """Draw blocks for stdout: tables whole, however wide; with details what fits a terminal."""
     from gpud.show.text import lines
 
-    room = replace(view(sys.stdout), details=details)
+    room = View(ascii_only=ascii_only(sys.stdout))
+    if details:
+        room = replace(view(sys.stdout), details=True)
     return painted(narrowed(lines(blocks, room), room), colour=False)
 
 

@@ -188,10 +188,10 @@ def card(document: Status, alert: AlertReport) -> model.Card:
         about.append(("acknowledged ", model.Timestamp(alert.acknowledged_s)))
     if alert.ends_s is not None:
         about.append(("ended ", model.Timestamp(alert.ends_s)))
-    if len(about) > len(("severity", "since")):
-        state = "starting"
-    else:
+    if alert.acknowledged_s is None and alert.ends_s is None:
         about.append(("seen it: ", model.code(f"gpud alerts ack {name[:SHORT]}")))
+    else:
+        state = "starting"
     detail: list[model.Block] = []
     if alert.evidence:
         detail.append(_evidence(document, alert.evidence, name))

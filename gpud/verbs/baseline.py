@@ -109,7 +109,7 @@ def tables(streams: Sequence[StreamReport], status: Status) -> list[model.Block]
     for stream in streams:
         rows.setdefault(status.place(stream.uuid), []).append(_cells(stream, versions))
     names = ("probe", "normal", "now", "change", "runs", "driver")
-    columns = model.headings(*names, numbers=names[1:5], wide={"normal", "runs", "driver"})
+    columns = model.headings(*names, numbers=names[1:5])
     nothing = "nothing is judged yet: figures of the first runs have to come in"
     cards = [model.Card("", where, [model.listing(columns, each)]) for where, each in rows.items()]
     return [*cards] or [model.Paragraph(nothing)]

@@ -143,9 +143,8 @@ def _show(
     elif rows:
         gpus = (document(Path(settings.run_dir)) or {}).get("gpus") or {}
         numbers = {uuid: gpu["number"] for uuid, gpu in gpus.items()}
-        columns = model.headings(*HEAD, wide={"p10 to p90", "driver"})
-        listing = model.listing(columns, [_cells(row, numbers) for row in rows])
-        print(output.drawn(listing), end="")
+        cells = [_cells(row, numbers) for row in rows]
+        print(output.drawn(model.listing(model.headings(*HEAD), cells)), end="")
     elif table:
         print("nothing was measured then")
     for note in _notes(rows, head):
