@@ -325,7 +325,7 @@ def _verdicts(
             figure_of(stream),
             _where(stream),
             f"{verdict.old_driver[:60]}{ARROW}{verdict.new_driver[:60]}",
-            _verdict(verdict),
+            verdict_on_driver(verdict),
             f"{verdict.samples} after {verdict.reference}",
             model.Timestamp(verdict.since_s),
         )
@@ -341,7 +341,7 @@ def _where(stream: StreamReport) -> str:
     return f"{where}, on battery" if stream.on_battery else where
 
 
-def _verdict(verdict: VerdictReport) -> model.Text:
+def verdict_on_driver(verdict: VerdictReport) -> model.Mark:
     """Put a verdict into words, with what it cannot see."""
     state, words = VERDICTS.get(verdict.state, ("starting", verdict.state))
     if verdict.effect and verdict.state == "regressed":

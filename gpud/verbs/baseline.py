@@ -20,7 +20,7 @@ from gpud.core.requests import AcceptRequest, ChoiceLine, ResetRequest
 from gpud.core.stats import compared, human
 from gpud.core.text import escaped
 from gpud.place import document, legible
-from gpud.show import model
+from gpud.show import figures, model
 from gpud.show.document import read
 from gpud.show.units import day
 from gpud.show.words import RATES, name_of
@@ -140,18 +140,10 @@ def _cells(stream: StreamReport, versions: Mapping[str, int]) -> tuple[str, ...]
 
 
 def _verdict(verdict: VerdictReport, *, still: bool) -> str:
-    """Describe the verdict on the latest driver: "576.02: regressed since 2026-11-05".
-
-    ``still``: whether the stream is slower than its baseline now.
-    """
-    state, since = verdict.state, day(verdict.since_s)
-    if state == "regressed" and not still:
-        return f"{verdict.new_driver}: regressed on {since}, over or accepted"
-    words = {"no_change": "no change seen", "none": "no verdict"}.get(state, state)
-    if verdict.limit is not None and state in {"no_change", "undecided"}:
-        words += f" (+-{100 * verdict.limit:.0f} %)"
-    based = f", {verdict.samples} runs" if state in {"learning", "undecided"} else ""
-    return f"{verdict.new_driver}: {words}{based} since {since}"
+    """Describe the verdict on the latest driver; ``still``: the stream is slower now too."""
+    over = "" if still or verdict.state != "regressed" else ", over or accepted"
+    words = figures.verdict_on_driver(verdict).words
+    return f"{verdict.new_driver} since {day(verdict.since_s)}: {words}{over}"
 
 
 def _reset(options: argparse.Namespace, place: Place, settings: Settings) -> int:
