@@ -222,7 +222,11 @@ _CAPTURE = (
         "start nvidia-smi too; each start costs Windows memory on some versions of WSL",
     ),
 )
-_CONFIG = "show the settings in force, check the file, or make a hash for basic_auth_users"
+_CONFIG: Final = {
+    "show": Verb("show the settings in force, without secrets", (_JSON,)),
+    "check": Verb("check the settings files as a start of gpud does"),
+    "hash-password": Verb("make a hash for basic_auth_users"),
+}
 _USAGE = "gpud history [OPTION...] [export]"
 
 DESCRIPTION: Final = "Keeps Docker running and watches what the GPU can do, in WSL2 and on Linux."
@@ -257,7 +261,7 @@ VERBS: Final = {
     ),
     "restart": Verb("stop and start gpud; dockerd is adopted, not restarted"),
     "run": Verb("run in the foreground until Ctrl-C"),
-    "config": Verb(_CONFIG, (_choice("action", ("show", "check", "hash-password")),)),
+    "config": Verb("show or check the settings, or hash a password", (), _CONFIG),
     "gpus": Verb("forget GPUs that were taken out on purpose", _GPUS),
     "capture": Verb("record this machine for a bug report, without names", _CAPTURE),
     "completion": Verb("print the completion script of a shell", (_choice("shell", SHELLS),)),

@@ -8,13 +8,13 @@ for a peer's certificate only.
 from __future__ import annotations
 
 import contextlib
-import os
 import ssl
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gpud import regular_file
 from gpud.core.errors import KeyPairError
 
 if TYPE_CHECKING:
@@ -88,11 +88,9 @@ def load(tls: TlsServerConfig) -> KeyPair:
 def _text(setting: str, path: str) -> str:
     """Read a file whole; a pipe in its place keeps nobody waiting."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        with open(descriptor, encoding="ascii", errors="replace") as file:  # noqa: PTH123  # of a descriptor
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise KeyPairError(f"{setting} {path} is no plain file")
-            return file.read(LARGEST)
+        return regular_file.read(path, LARGEST).decode("ascii", "replace")
+    except regular_file.NotRegularError as error:
+        raise KeyPairError(f"{setting} {path} is no plain file") from error
     except PermissionError as error:
         raise KeyPairError(
             f"{setting} {path} cannot be read: {error.strerror}",

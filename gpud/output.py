@@ -1,4 +1,4 @@
-"""Output of the verbs: harmless text, columns, colour, and the terminal's abilities.
+"""Output of the verbs: harmless text, blocks, colour, and the terminal's abilities.
 
 Six SGR codes are all the styles there are; rich, which wraps, measures and themes, takes 55 ms to
 import.
@@ -9,19 +9,19 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from textwrap import wrap
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpud.core.text import escaped
-from gpud.show.view import ASCII, View
+from gpud.show.view import ASCII, View, narrowed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from typing import TextIO
 
+    from gpud.show.model import Block
     from gpud.show.view import Line
 
-WIDTH: Final = 100
 _CODES: Final = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "cyan": 36}
 
 
@@ -30,26 +30,14 @@ def say(text: str, *, error: bool = False) -> None:
     print(escaped(text, lines=True), file=sys.stderr if error else sys.stdout, flush=True)
 
 
-def columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
-    """Align the cells of rows, those of the columns in ``right`` at their right edge."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+def drawn(*blocks: Block, details: bool = False) -> str:
+    """Draw blocks for stdout: tables whole, however wide; with details what fits a terminal."""
+    from gpud.show.text import lines
 
-    def aligned(row: Sequence[str]) -> str:
-        cells = enumerate(zip(row, widths, strict=True))
-        return "  ".join(
-            cell.rjust(width) if number in right else cell.ljust(width)
-            for number, (cell, width) in cells
-        ).rstrip()
-
-    return [aligned(row) for row in rows]
-
-
-def wrapped(text: str, indent: int | None = None) -> list[str]:
-    """Break a line that is wider than a screen, behind its own indent or another."""
-    if len(text) <= WIDTH:
-        return [text]
-    below = len(text) - len(text.lstrip()) + 2 if indent is None else indent
-    return wrap(text, WIDTH, subsequent_indent=" " * below, break_on_hyphens=False)
+    room = View(ascii_only=ascii_only(sys.stdout))
+    if details:
+        room = replace(view(sys.stdout), details=True)
+    return painted(narrowed(lines(blocks, room), room), colour=False)
 
 
 def plain(text: str) -> str:

@@ -57,7 +57,7 @@ class Place:
     @property
     def start_command(self) -> str:
         """The command that starts gpud."""
-        return "deploy/run" if Path(self.home).name == ".gpud" else "gpud up"
+        return settings_files.start_command(self.home)
 
     def settings(self, *, with_secrets: bool = True) -> Settings:
         """Read the settings in force, without those of secrets.toml where we may not read it.
@@ -107,13 +107,20 @@ class Place:
 
 
 def place_of(home: str | None, config: Path | None, words: Sequence[str]) -> Place:
-    """Return the place that is named, else ``$GPUD_HOME``, ``.gpud`` of a checkout, or ``/``."""
+    """Return the place that is named, else ``$GPUD_HOME``, ``.gpud`` of a checkout, or ``/``.
+
+    Errors: ``ConfigError`` for a settings file that is named and does not exist.
+    """
     if home is None and "SUDO_UID" not in os.environ:
         home = os.environ.get("GPUD_HOME")
     if not home:
         home = str(CHECKOUT / ".gpud") if _in_checkout() else "/"
     home = str(Path(home).absolute())
-    return Place(home, (config or Path(config_path(home))).absolute(), tuple(words))
+    usual = Path(config_path(home)).absolute()
+    path = (config or usual).absolute()
+    if path != usual and not path.exists():
+        raise ConfigError(f"{path} does not exist", fix="name the settings file with --config FILE")
+    return Place(home, path, tuple(words))
 
 
 def stopped_message(run_dir: Path) -> str:

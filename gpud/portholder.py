@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,21 +17,11 @@ MOST_DESCRIPTORS: Final = 512
 """Of one process, that are looked at."""
 IN_USE: Final = "address_in_use"
 """The reason of the component ``http``."""
+UNNAMED: Final = "another user's process, or one of another distribution"
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """A process that listens; ``name`` is None where it may not be looked at."""
-
-    name: str | None = None
-
-    def __str__(self) -> str:
-        """Name it for a person."""
-        return self.name or "another user's process, or one of another distribution"
-
-
-def listener_of(port: int, root: Path = Path("/")) -> Listener | None:
-    """Return the process that listens on a port; None if none is listed here.
+def listener_of(port: int, root: Path = Path("/")) -> str | None:
+    """Name the process that listens on a port; None if none is listed here.
 
     ``root`` is where the machine's /proc is looked for. Errors: none.
     """
@@ -53,11 +42,11 @@ def listener_of(port: int, root: Path = Path("/")) -> Listener | None:
                 with suppress(OSError):
                     if str(descriptor.readlink()) in sockets:
                         name = (process / "comm").read_text(errors="replace").strip()
-                        return Listener(f"{name} (process {process.name})")
-    return Listener()
+                        return f"{name} (process {process.name})"
+    return UNNAMED
 
 
-def taken_message(address: str, listener: Listener | None) -> str:
+def taken_message(address: str, listener: str | None) -> str:
     """Return the message that an address is taken, with the listener."""
     return f"{address} is taken {f'by {listener}' if listener else '(outside this distribution?)'}"
 
@@ -72,6 +61,6 @@ def with_listener(document: Mapping[str, Any], root: Path = Path("/")) -> dict[s
     port = address.rpartition(":")[2]
     if http.get("reason") == IN_USE and port.isascii() and port.isdigit():
         listener = listener_of(int(port), root)
-        if listener is None or listener.name is not None:
+        if listener != UNNAMED:
             health = {**health, "http": {**http, "detail": taken_message(address, listener)}}
     return {**document, "health": health}

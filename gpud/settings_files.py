@@ -48,6 +48,11 @@ def warnings(config: Path, environ: Mapping[str, str]) -> list[str]:
     return removed_settings(_content(config), environ, str(config))
 
 
+def start_command(home: str) -> str:
+    """Return the command that starts the gpud of a home."""
+    return "deploy/run" if Path(home).name == ".gpud" else "gpud up"
+
+
 def unreadable_secrets(home: str) -> Path | None:
     """Name secrets.toml if it exists and this process may not read it."""
     path = Path(secrets_path(home))

@@ -86,9 +86,36 @@ def test_exit_code_is_0_with_output_or_2_with_an_error(home: Path, line: str, co
     assert ran.out if code == 0 else ran.err.startswith("gpud: ")
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "message", "fix"),
+    [
+        (("history", "--probe", "lunch"), 2, "the history has no probe 'lunch'", "one of launch"),
+        (("history", "--mode", "sumbit"), 2, "the history has no mode 'sumbit'", "one of submit"),
+        (("history", "--mode", "zz"), 2, "the history has no mode 'zz'", "one of submit"),
+        (("history", "--gpu", "9"), 2, "the history has no GPU '9'", "one of 0 (GPU-"),
+        (("history", "--gpu", "9" * 5000), 2, "the history has no GPU '99", "one of 0 (GPU-"),
+        (("baseline", "show", "--gpu", "9" * 5000), 1, "there is no GPU 99", "one of: 0 ("),
+        (("baseline", "accept", "--gpu", "9" * 5000), 1, "there is no GPU 99", "one of: 0 ("),
+        (("history", "--probe", "\udcff"), 2, "'\\udcff' is no text in UTF-8", "type the name ag"),
+        (("--config", "/none", "config", "check"), 2, "/none does not exist", "--config FILE"),
+        (("--config", "/none", "status"), 2, "/none does not exist", "--config FILE"),
+    ],
+)
+def test_name_that_there_is_not_is_an_error_with_those_there_are(
+    home: Path, words: tuple[str, ...], code: int, message: str, fix: str
+) -> None:
+    ran = called(home, *words)
+    assert (ran.code, ran.out) == (code, "")
+    assert ran.err.startswith(f"gpud: {message}")
+    assert fix in ran.err.partition("\n  fix: ")[2]
+    assert len(ran.err) < 1000
+
+
 @pytest.mark.parametrize("line", ["status", "alerts", "baseline show", "history", "logs"])
 def test_verb_that_needs_a_running_gpud_is_3_without_one(tmp_path: Path, line: str) -> None:
-    assert called(tmp_path, *line.split()).code == 3
+    ran = called(tmp_path, *line.split())
+    assert ran.code == 3
+    assert f"{COMMAND} --home {tmp_path} up\n" in ran.out + ran.err
 
 
 @pytest.mark.parametrize(
@@ -209,12 +236,14 @@ def test_fixes_of_a_development_run_can_be_pasted(tmp_path: Path) -> None:
         {**homes.well(), "alerts": [{"starts_s": 1e300}]},
     ],
 )
-@pytest.mark.parametrize("line", ["status", "alerts", "baseline show"])
+@pytest.mark.parametrize("line", ["status", "status --json", "alerts", "baseline show"])
 def test_status_of_another_version_is_shown_or_an_error_with_a_fix(
     tmp_path: Path, published: dict[str, object], line: str
 ) -> None:
     ran = called(homes.running(tmp_path, published), *line.split())
     assert ran.code in {0, 1}
+    if line == "status --json":
+        assert json.loads(ran.out)["schema_version"] == 1  # whatever it is, a program gets it
     if ran.err:
         assert f"{COMMAND} --home {tmp_path} restart\n" in ran.err
 

@@ -1,9 +1,8 @@
-"""Reading a small file never waits, whatever lies in its place."""
+"""Reading of a regular file never waits, whatever lies in its place."""
 
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,28 +15,18 @@ from gpud.agent.telemetry import windows
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SETTINGS = "[automount]\nroot=/windows\n"
-
-
-def bound(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(path))
-
 
 @pytest.mark.parametrize(
     "put",
     [
         os.mkfifo,
-        bound,
         Path.mkdir,
         lambda path: path.symlink_to(path),
-        lambda path: path.symlink_to("/dev/zero"),
-        lambda path: path.symlink_to("/dev/ptmx"),
-        lambda path: path.symlink_to("/proc/self/mem"),
+        lambda p: p.symlink_to("/dev/zero"),
     ],
-    ids=["a pipe", "a socket", "a folder", "a loop", "zeros", "a terminal", "memory"],
+    ids=["a pipe", "a folder", "a loop", "zeros"],
 )
-def test_what_is_no_plain_file_has_no_text(put: Callable[[Path], object], tmp_path: Path) -> None:
+def test_path_of_something_else_has_no_text(put: Callable[[Path], object], tmp_path: Path) -> None:
     for name in ("etc/wsl.conf", "etc/os-release", "proc/sys/kernel/osrelease", "proc/mounts"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,17 +36,11 @@ def test_what_is_no_plain_file_has_no_text(put: Callable[[Path], object], tmp_pa
     assert windows.places(str(tmp_path), "x") == (str(tmp_path / "mnt/c/x"),)
 
 
-def test_of_a_large_file_there_is_the_beginning(tmp_path: Path) -> None:
+def test_beginning_of_a_large_file_and_a_file_of_the_kernel_are_read(tmp_path: Path) -> None:
     path = tmp_path / "wsl.conf"
-    with path.open("wb") as file:
-        file.write(SETTINGS.encode() + b"\xff")
-        file.truncate(1 << 30)
-    said = regular_file.text(path)
-    assert said is not None
-    assert said.startswith(f"{SETTINGS}\ufffd")
-    assert len(said) == regular_file.LARGEST
-
-
-def test_a_file_of_the_kernel_is_one(tmp_path: Path) -> None:
+    path.write_bytes(b"[automount]\n\xff")
+    os.truncate(path, 1 << 30)
+    text = regular_file.text(path) or ""
+    assert (text[:13], len(text)) == ("[automount]\n\ufffd", regular_file.LARGEST)
     assert regular_file.text(Path("/proc/self/stat"))
     assert regular_file.text(tmp_path / "none") is None

@@ -50,9 +50,3 @@ def test_no_committed_file_names_a_machine_or_a_package_index() -> None:
         text = path.read_text(errors="replace")
         found += [f"{name}: {match[0].strip()}" for match in FOREIGN.finditer(text)]
     assert found == []
-
-
-def test_a_machine_path_or_an_index_would_be_found() -> None:
-    for planted in ("see /" + "work/x", "index-" + "url = a", "https://" + "pypi.org/x"):
-        assert FOREIGN.search(planted), planted
-    assert not FOREIGN.search("~/network/x and /home/" + "user/x")

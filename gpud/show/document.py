@@ -473,4 +473,4 @@ def read(document: Mapping[str, Any]) -> Status:
         return msgspec.convert(document, Status)
     except msgspec.ValidationError as error:
         message = f"the agent's status is none that this gpud can show: {escaped(str(error))}"
-        raise GpudError(message, fix="sudo gpud restart") from error
+        raise GpudError(message, fix="gpud restart") from error

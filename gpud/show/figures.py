@@ -14,8 +14,10 @@ from gpud.show.words import (
     figure_of,
     latest_change,
     name_of,
+    place_of,
     rank,
     standing,
+    title_of,
 )
 
 if TYPE_CHECKING:
@@ -25,21 +27,6 @@ if TYPE_CHECKING:
 
     Past = tuple[Sequence[float], Sequence[float]]
 
-TITLES: Final = {
-    "launch": "Launch latency",
-    "event": "Events",
-    "small_copy": "Small copies",
-    "copy": "Copies over the bus",
-    "device_copy": "Copies within GPU memory",
-    "triad": "GPU memory bandwidth",
-    "matmul": "Matrix product",
-    "tensor": "Tensor cores",
-    "nbody": "Arithmetic (n-body)",
-    "container_nbody": "N-body in a container",
-    "cpu_call": "Foreign call on the CPU",
-    "cpu_matmul": "Matrix product on the CPU",
-}
-"""Probes in the order in which they are shown."""
 APART: Final = (("cold", "after idling"), ("first", "for the first time"))
 """Modes of one probe that no axis can share with the others, by what is in their names."""
 CROSSOVER: Final = "crossover"
@@ -147,14 +134,8 @@ def section(shown: model.Input) -> model.Section:
 
 
 def _ordered(shown: model.Input) -> list[LastRun]:
-    order = tuple(TITLES)
     return sorted(
-        shown.probes,
-        key=lambda run: (
-            run.gpu is None,
-            run.gpu or 0,
-            order.index(run.probe) if run.probe in order else len(order),
-        ),
+        shown.probes, key=lambda run: (run.gpu is None, run.gpu or 0, place_of(run.probe))
     )
 
 
@@ -165,7 +146,7 @@ def _heading(shown: model.Input, gpu: int | None) -> str:
 
 def _charts(shown: model.Input, run: LastRun) -> Iterator[model.Chart]:
     """Yield a chart for each family of modes: those of one magnitude."""
-    title = TITLES.get(run.probe, run.probe[:80])
+    title = title_of(run.probe)
     if not run.samples:
         yield _chart(shown, run, title, "", ())
         return
@@ -344,7 +325,7 @@ def _verdicts(
             figure_of(stream),
             _where(stream),
             f"{verdict.old_driver[:60]}{ARROW}{verdict.new_driver[:60]}",
-            _verdict(verdict),
+            verdict_on_driver(verdict),
             f"{verdict.samples} after {verdict.reference}",
             model.Timestamp(verdict.since_s),
         )
@@ -360,7 +341,7 @@ def _where(stream: StreamReport) -> str:
     return f"{where}, on battery" if stream.on_battery else where
 
 
-def _verdict(verdict: VerdictReport) -> model.Text:
+def verdict_on_driver(verdict: VerdictReport) -> model.Mark:
     """Put a verdict into words, with what it cannot see."""
     state, words = VERDICTS.get(verdict.state, ("starting", verdict.state))
     if verdict.effect and verdict.state == "regressed":

@@ -170,24 +170,28 @@ def _fine(document: Status) -> Headline:
 def alerts(document: Status, *, limit: int = MOST) -> model.Section:
     """Make a card for each alert that fires, with its evidence, likely causes and what to do."""
     firing_now = firing(document)
-    blocks: list[model.Block] = [_card(document, alert) for alert in firing_now[:limit]]
+    blocks: list[model.Block] = [card(document, alert) for alert in firing_now[:limit]]
     if (more := len(firing_now) - limit) > 0:
         blocks.append(model.Paragraph((f"and {more} more: ", model.code("gpud alerts"))))
     return model.Section("alerts", "Alerts", blocks, wide=True)
 
 
-def _card(document: Status, alert: AlertReport) -> model.Card:
+def card(document: Status, alert: AlertReport) -> model.Card:
+    """Make the card of an alert: how much since when, what to do, the evidence and causes."""
     name = alert.fingerprint[:16]
     state = SEVERITIES.get(alert.severity, "degraded")
     about: list[model.Text] = [
         model.Mark(state, alert.severity),
         ("since ", model.Timestamp(alert.began_s)),
     ]
-    if alert.acknowledged_s is None:
+    if alert.acknowledged_s is not None:
+        about.append(("acknowledged ", model.Timestamp(alert.acknowledged_s)))
+    if alert.ends_s is not None:
+        about.append(("ended ", model.Timestamp(alert.ends_s)))
+    if alert.acknowledged_s is None and alert.ends_s is None:
         about.append(("seen it: ", model.code(f"gpud alerts ack {name[:SHORT]}")))
     else:
         state = "starting"
-        about.append(("acknowledged ", model.Timestamp(alert.acknowledged_s)))
     detail: list[model.Block] = []
     if alert.evidence:
         detail.append(_evidence(document, alert.evidence, name))
@@ -210,7 +214,7 @@ def _card(document: Status, alert: AlertReport) -> model.Card:
 def _evidence(document: Status, evidence: Sequence[Evidence], name: str) -> model.Table:
     """Make one row for each figure that moved."""
     first = ("change", "before", "after")  # these and the name are what a phone shows
-    others = ("on", "nine times in ten", "runs", "since")
+    others = ("on", "90 % interval", "runs", "since")
     columns = model.headings("figure", *first, *others, numbers=first, wide=others)
     rows = [
         (

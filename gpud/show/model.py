@@ -137,6 +137,11 @@ class Table(Block, frozen=True):
     stacked: bool = False
 
 
+def listing(columns: Sequence[Heading], rows: Sequence[Sequence[Text]]) -> Table:
+    """Make a table that is shown whole, however many rows it has."""
+    return Table("", "", columns, rows, limit=len(rows), terminal=len(rows))
+
+
 class Card(Block, frozen=True):
     """Something with a name of its own. ``kind`` is "card" or "alert"."""
 

@@ -20,6 +20,7 @@ LEAST_NAME: Final = 20
 PAIR: Final = 2
 """Columns that need no headings."""
 LEAST_BARS, MOST_BARS = 8, 60
+PIPED_BARS: Final = 20
 
 
 def plain(words: model.Text, *, short: bool = False) -> str:
@@ -36,7 +37,7 @@ def _inline(words: model.Inline, *, short: bool) -> str:
         case model.Timestamp():
             return moment(words.at_s)
         case model.Link():
-            return words.to
+            return words.to if words.words == words.to else f"{words.words}: {words.to}"
         case model.Short():
             return words.short if short else plain(words.whole)
         case model.Styled():
@@ -78,7 +79,7 @@ def lines(blocks: Iterable[model.Block], view: View) -> list[Line]:
 def _block(block: model.Block, view: View) -> list[Line]:
     match block:
         case model.Paragraph() | model.Pairs():
-            return _sentence(block)
+            return _sentence(block, view)
         case model.Table():
             return _table([block], view)
         case model.Card():
@@ -87,14 +88,17 @@ def _block(block: model.Block, view: View) -> list[Line]:
             return [title, *((Span(INDENT), *each) for each in inside)]
         case model.Group():
             return _group(block, view)
+        case model.Detail() if view.details:
+            return lines(block.blocks, view)
     return []
 
 
-def _sentence(block: model.Paragraph | model.Pairs) -> list[Line]:
+def _sentence(block: model.Paragraph | model.Pairs, view: View) -> list[Line]:
     if isinstance(block, model.Paragraph):
         words = plain(block.words) if block.kind != "inline" else _listed(block.words)
         quiet = QUIET if block.kind == "quiet" else style(block.words)
-        return [line(Span(f"{INDENT}{words}", quiet))]
+        parts = words.splitlines() if view.details and block.kind == "lines" else [words]
+        return [line(Span(f"{INDENT}{part}", quiet)) for part in parts]
     pairs = [(pair, plain(pair.value)) for pair in block.pairs]
     words = ", ".join(f"{pair.name} {value}" for pair, value in pairs if value)
     mark = next(filter(None, (style(pair.value) for pair, _ in pairs)), PLAIN)
@@ -196,7 +200,7 @@ def _row(
 
 
 def _bars(past: tuple[Sequence[float], Sequence[float]], view: View, room: int) -> str:
-    width = MOST_BARS if view.height is None else min(room - len(INDENT), MOST_BARS)
-    if width < LEAST_BARS or view.height is None:
+    width = PIPED_BARS if view.height is None else min(room - len(INDENT), MOST_BARS)
+    if width < LEAST_BARS:
         return ""
     return sparkline.drawn(*past, width=width, ascii_only=view.ascii_only)

@@ -35,11 +35,15 @@ Line = tuple[Span, ...]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The room to draw in. ``height`` None: there is no end to it, and nothing is left out."""
+    """The room to draw in. ``height`` None: there is no end to it, and nothing is left out.
+
+    ``details``: also what else only the page has room for.
+    """
 
     width: int = PIPED
     height: int | None = None
     ascii_only: bool = False
+    details: bool = False
 
 
 def line(*spans: Span | str) -> Line:

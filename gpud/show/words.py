@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Named = StreamKey | StreamReport
 
 WORDS: Final[Mapping[tuple[str, str], str]] = {
+    ("launch", ""): "Launch latency",
     ("launch", "submit"): "submission latency",
     ("launch", "roundtrip"): "launch round trip",
     ("launch", "pipelined"): "launches in a row",
@@ -27,30 +28,44 @@ WORDS: Final[Mapping[tuple[str, str], str]] = {
     ("launch", "submit_cold"): "submission latency after idling",
     ("launch", "roundtrip_cold"): "launch round trip after idling",
     ("launch", "pipelined_cold"): "launches in a row after idling",
+    ("event", ""): "Events",
     ("event", "pair"): "GPU time between two events",
     ("event", "kernel"): "GPU time of an empty kernel",
     ("event", "record"): "recording an event",
+    ("small_copy", ""): "Small copies",
     ("small_copy", "host_to_device_4b"): "copy of 4 B to the GPU",
     ("small_copy", "host_to_device_4kib"): "copy of 4 KiB to the GPU",
     ("small_copy", "device_to_host_4b"): "copy of 4 B from the GPU",
     ("small_copy", "device_to_host_4kib"): "copy of 4 KiB from the GPU",
     ("small_copy", "round_trip_4b"): "copy of 4 B to the GPU and back",
     ("small_copy", "round_trip_4kib"): "copy of 4 KiB to the GPU and back",
+    ("copy", ""): "Copies over the bus",
     ("copy", "host_to_device"): "copies to the GPU",
     ("copy", "device_to_host"): "copies from the GPU",
     ("copy", "both"): "copies both ways at once",
     ("copy", "pageable_host_to_device"): "copies of ordinary memory to the GPU",
     ("copy", "pageable_device_to_host"): "copies of ordinary memory from the GPU",
+    ("device_copy", ""): "Copies within GPU memory",
     ("device_copy", "device_copy"): "copies within GPU memory",
+    ("triad", ""): "GPU memory bandwidth",
     ("triad", "triad"): "GPU memory bandwidth",
+    ("matmul", ""): "Matrix product",
     ("matmul", "matmul"): "matrix product",
+    ("tensor", ""): "Tensor cores",
     ("tensor", "tensor"): "tensor cores",
+    ("nbody", ""): "Arithmetic (n-body)",
     ("nbody", "nbody"): "arithmetic (n-body)",
+    ("container_nbody", ""): "N-body in a container",
     ("container_nbody", "nbody"): "n-body in a container",
+    ("cpu_call", ""): "Foreign call on the CPU",
     ("cpu_call", "call"): "foreign call on the CPU",
+    ("cpu_matmul", ""): "Matrix product on the CPU",
     ("cpu_matmul", "matmul"): "matrix product on the CPU",
 }
-"""By probe and mode, the simplest first; a test asks for every figure that is judged."""
+"""By probe and mode, in the order in which they are shown; without a mode: a title of charts.
+
+A probe that is not here goes by its own name.
+"""
 _PLACES: Final = {named: place for place, named in enumerate(WORDS)}
 
 
@@ -64,6 +79,11 @@ def called(probe: str, mode: str) -> str:
     return WORDS.get((probe, mode)) or name_of(probe, mode)
 
 
+def title_of(probe: str) -> str:
+    """Name a probe above its charts."""
+    return WORDS.get((probe, "")) or probe[:80]
+
+
 def name_of(probe: str, mode: str) -> str:
     """Name a mode as the commands do: "launch submit", or "triad" alone."""
     name = probe if mode == probe else f"{probe} {mode}"
@@ -72,7 +92,12 @@ def name_of(probe: str, mode: str) -> str:
 
 def rank(stream: Named) -> int:
     """Return the place of a stream among those of one cause; unknown ones come last."""
-    return _PLACES.get((stream.probe, stream.mode), len(_PLACES))
+    return place_of(stream.probe, stream.mode)
+
+
+def place_of(probe: str, mode: str = "") -> int:
+    """Return the place of a probe, or of its mode, among all; unknown ones come last."""
+    return _PLACES.get((probe, mode), len(_PLACES))
 
 
 ALIKE: Final = 0.03

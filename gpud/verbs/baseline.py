@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,22 +18,22 @@ from gpud.arguments import OK
 from gpud.core.errors import ConfigError, GpudError
 from gpud.core.requests import AcceptRequest, ChoiceLine, ResetRequest
 from gpud.core.stats import compared, human
-from gpud.core.text import escaped, pasteable
+from gpud.core.text import escaped
 from gpud.place import document, legible
+from gpud.show import figures, model
 from gpud.show.document import read
 from gpud.show.units import day
 from gpud.show.words import RATES, name_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Collection, Sequence
+    from collections.abc import Mapping, Sequence
 
     from gpud.core.sample import StreamKey
     from gpud.core.settings import Settings
     from gpud.place import Place
     from gpud.show.document import Status, StreamReport, VerdictReport
 
-COLUMNS: Final = ("probe", "normal", "now", "change", "runs", "driver")
 LONGEST: Final = 36
 """Characters of a stream's name; ours have fewer, and a row has to stay within the width."""
 UNKNOWN: Final = "-"
@@ -53,11 +54,11 @@ def run(options: argparse.Namespace, place: Place) -> int:
         status = read(published)
         streams = chosen(status, with_uuid(_choice(options), status))
         rows = published_rows(published.get("streams"), status.streams, streams)
-        text = "\n".join(lines(streams, status))
+        shown = output.drawn(*tables(streams, status))
     if options.json:
         print(json.dumps({"schema_version": published["schema_version"], "streams": rows}))
     else:
-        print(pasteable(text, place.program))
+        print(shown, end="")
     return OK
 
 
@@ -74,11 +75,13 @@ def with_uuid(choice: Choice, status: Status) -> Choice:
     """
     if choice.gpu is None or not (choice.gpu.isascii() and choice.gpu.isdigit()):
         return choice
-    numbers = {gpu.number: (uuid, gpu.name) for uuid, gpu in status.gpus.items()}
-    if int(choice.gpu) not in numbers:
-        uuids = ", ".join(f"{n} ({escaped(name)})" for n, (_, name) in sorted(numbers.items()))
-        raise GpudError(f"there is no GPU {choice.gpu}", fix=f"one of: {uuids}" if uuids else None)
-    return replace(choice, gpu=numbers[int(choice.gpu)][0])
+    for uuid, gpu in status.gpus.items():
+        if str(gpu.number) == choice.gpu:
+            return replace(choice, gpu=uuid)
+    gpus = sorted(status.gpus.values(), key=lambda gpu: gpu.number)
+    there = ", ".join(f"{gpu.number} ({gpu.name})" for gpu in gpus)
+    fix = f"one of: {escaped(there)}" if there else None
+    raise GpudError(f"there is no GPU {choice.gpu:.60}", fix=fix)
 
 
 def chosen(status: Status, choice: Choice) -> list[StreamReport]:
@@ -99,62 +102,48 @@ def chosen(status: Status, choice: Choice) -> list[StreamReport]:
     return streams
 
 
-def lines(streams: Sequence[StreamReport], status: Status) -> list[str]:
-    """Describe what is normal for each stream, what it is now, and its driver's verdict."""
-    if not streams:
-        return ["nothing is judged yet: figures of the first runs have to come in"]
-    probes = [probe for probe, _ in {(stream.probe, stream.version) for stream in status.streams}]
-    several = {probe for probe in probes if probes.count(probe) > 1}
-    rows = [COLUMNS, *(_cells(stream, several) for stream in streams)]
-    starts = output.columns([row[:-1] for row in rows])
-    width = max(map(len, starts))
-    shown, previous = [], None
-    for start, row, stream in zip(starts, rows, (None, *streams), strict=True):
-        if stream is not None and (place := status.place(stream.uuid)) != previous:
-            shown.append(f"  {escaped(place)}")
-            previous = place
-        shown += output.wrapped(f"  {start:<{width}}  {row[-1]}".rstrip(), width + 4)
-    return shown
+def tables(streams: Sequence[StreamReport], status: Status) -> list[model.Block]:
+    """Make a table for each GPU and the CPU: what is normal, what is now, the driver's verdict."""
+    versions = Counter(probe for probe, _ in {(s.probe, s.version) for s in status.streams})
+    rows: dict[str, list[Sequence[str]]] = {}
+    for stream in streams:
+        rows.setdefault(status.place(stream.uuid), []).append(_cells(stream, versions))
+    names = ("probe", "normal", "now", "change", "runs", "driver")
+    columns = model.headings(*names, numbers=names[1:5])
+    nothing = "nothing is judged yet: figures of the first runs have to come in"
+    cards = [model.Card("", where, [model.listing(columns, each)]) for where, each in rows.items()]
+    return [*cards] or [model.Paragraph(nothing)]
 
 
-def stream_name(stream: StreamReport | StreamKey, several: Collection[str] = ()) -> str:
-    """Name a stream as the options do; its version where a probe of ``several`` has more."""
-    version = f" v{stream.version}" if stream.probe in several else ""
+def stream_name(stream: StreamReport | StreamKey, versions: Mapping[str, int]) -> str:
+    """Name a stream as the options do; its version where its probe has more than one."""
+    version = f" v{stream.version}" if versions.get(stream.probe, 1) > 1 else ""
     name = name_of(stream.probe, stream.mode)
     return f"{name}{version}{', on battery' if stream.on_battery else ''}"
 
 
-def _cells(stream: StreamReport, several: Collection[str]) -> tuple[str, ...]:
+def _cells(stream: StreamReport, versions: Mapping[str, int]) -> tuple[str, ...]:
     slowdown, usual, unit = stream.slowdown, stream.usual, stream.unit
     normal = now = UNKNOWN
     if usual is not None and unit is not None:
         normal = human(usual, unit)
         if slowdown is not None:
             now = human(usual / slowdown if unit in RATES else usual * slowdown, unit)
-    cells = (
-        stream_name(stream, several)[:LONGEST],
+    return (
+        stream_name(stream, versions)[:LONGEST],
         normal,
         now,
         UNKNOWN if slowdown is None else compared(slowdown),
         f"{stream.judged:,}",
         "" if stream.verdict is None else _verdict(stream.verdict, still=bool(stream.open)),
     )
-    return tuple(map(escaped, cells))
 
 
 def _verdict(verdict: VerdictReport, *, still: bool) -> str:
-    """Describe the verdict on the latest driver: "576.02: regressed since 2026-11-05".
-
-    ``still``: whether the stream is slower than its baseline now.
-    """
-    state, since = verdict.state, day(verdict.since_s)
-    if state == "regressed" and not still:
-        return f"{verdict.new_driver}: regressed on {since}, over or accepted"
-    words = {"no_change": "no change seen", "none": "no verdict"}.get(state, state)
-    if verdict.limit is not None and state in {"no_change", "undecided"}:
-        words += f" (+-{100 * verdict.limit:.0f} %)"
-    based = f", {verdict.samples} runs" if state in {"learning", "undecided"} else ""
-    return f"{verdict.new_driver}: {words}{based} since {since}"
+    """Describe the verdict on the latest driver; ``still``: the stream is slower now too."""
+    over = "" if still or verdict.state != "regressed" else ", over or accepted"
+    words = figures.verdict_on_driver(verdict).words
+    return f"{verdict.new_driver} since {day(verdict.since_s)}: {words}{over}"
 
 
 def _reset(options: argparse.Namespace, place: Place, settings: Settings) -> int:
@@ -238,7 +227,9 @@ def _accept_lines(choices: Sequence[Choice], status: Status) -> list[str]:
         if any(choice.fits((stream.uuid or CPU, stream.probe, stream.mode)) for choice in choices)
     ]
     learning = [stream for stream in streams if _learning(stream)]
-    names = ", ".join(dict.fromkeys(f"{status.place(s.uuid)} {stream_name(s)}" for s in learning))
+    names = ", ".join(
+        dict.fromkeys(f"{status.place(s.uuid)} {stream_name(s, {})}" for s in learning)
+    )
     if streams and len(learning) == len(streams):
         raise GpudError(
             f"nothing to accept, what is usual is still being learnt: {names}",
@@ -246,11 +237,11 @@ def _accept_lines(choices: Sequence[Choice], status: Status) -> list[str]:
         )
     shown = []
     for stream in (stream for stream in streams if stream.open):
-        name, normal, now, change, *_ = _cells(stream, ())
+        name, normal, now, change, *_ = _cells(stream, {})
         shown.append(f"  {escaped(status.place(stream.uuid))} {name}: {normal} -> {now}, {change}")
     shown = shown or ["  nothing of it is slower than usual"]
     if names:
-        shown += output.wrapped(escaped(f"  still learning, not accepted: {names}"))
+        shown.append(escaped(f"  still learning, not accepted: {names}"))
     return shown
 
 

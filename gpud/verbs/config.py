@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from gpud import settings_files
 from gpud.arguments import OK, PROBLEM
 from gpud.core.errors import ConfigError, KeyPairError
+from gpud.core.sample import SCHEMA_VERSION
 from gpud.core.settings import SECRET_KEYS, entries, secrets_path
 from gpud.core.text import pasteable
 from gpud.output import say
@@ -35,13 +36,21 @@ def run(options: argparse.Namespace, place: Place) -> int:
         return OK
     settings = place.settings()
     hidden = settings_files.unreadable_secrets(place.home)
-    return (_check if options.action == "check" else _show)(settings, place, hidden)
+    if options.action == "check":
+        return _check(settings, place, hidden)
+    return _show(settings, place, hidden, as_json=options.json)
 
 
-def _show(settings: Settings, place: Place, hidden: Path | None) -> int:
-    for key, value in entries(settings):
-        if hidden is None or key not in SECRET_KEYS or value:
-            say(f"{key} = {json.dumps(settings_files.shown(key, value))}")
+def _show(settings: Settings, place: Place, hidden: Path | None, *, as_json: bool) -> int:
+    shown = {
+        key: settings_files.shown(key, value)
+        for key, value in entries(settings)
+        if hidden is None or key not in SECRET_KEYS or value
+    }
+    if as_json:
+        print(json.dumps({"schema_version": SCHEMA_VERSION, "settings": shown}), flush=True)
+    else:
+        say("\n".join(f"{key} = {json.dumps(value)}" for key, value in shown.items()))
     if hidden is not None:
         fix = pasteable("sudo gpud config show", place.program)
         say(f"gpud: you may not read {hidden}\n  fix: {fix}", error=True)

@@ -23,6 +23,7 @@ from gpud.core.sample import SCHEMA_VERSION, Unit
 from gpud.core.stats import human
 from gpud.core.text import escaped
 from gpud.place import document
+from gpud.show import model
 
 if TYPE_CHECKING:
     import argparse
@@ -142,7 +143,8 @@ def _show(
     elif rows:
         gpus = (document(Path(settings.run_dir)) or {}).get("gpus") or {}
         numbers = {uuid: gpu["number"] for uuid, gpu in gpus.items()}
-        print(*output.columns([HEAD, *(_cells(row, numbers) for row in rows)]), sep="\n")
+        cells = [_cells(row, numbers) for row in rows]
+        print(output.drawn(model.listing(model.headings(*HEAD), cells)), end="")
     elif table:
         print("nothing was measured then")
     for note in _notes(rows, head):
@@ -166,7 +168,7 @@ def _cells(row: RowLine, numbers: Mapping[str, Any]) -> tuple[str, ...]:
         where = row.gpu_uuid[:SHORT] if number is None else f"GPU {number}"
     driver = str(row.driver_version or "")
     texts = (where, row.probe, row.mode or "", *_figures(row), driver, _marks(row))
-    return _local(row), *map(escaped, texts)
+    return _local(row), *texts
 
 
 def _local(row: RowLine) -> str:

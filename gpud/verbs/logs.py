@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from gpud import output
-from gpud.arguments import COMPONENTS, LEVELS, NO_PERMISSION, NOT_RUNNING, OK
+from gpud.arguments import COMPONENTS, LEVELS, NO_PERMISSION, OK
+from gpud.core.errors import NotRunningError
 from gpud.core.text import escaped
 from gpud.show.view import PLAIN, QUIET, Span, View, line, narrowed
 
@@ -170,9 +171,7 @@ def run(options: argparse.Namespace, place: Place) -> int:
         return NO_PERMISSION
     if shown or there:
         return OK
-    message = f"gpud: there is no log in {folder} yet"
-    output.say(f"{message}\n  fix: gpud writes one as soon as it runs: gpud up", error=True)
-    return NOT_RUNNING
+    raise NotRunningError(f"there is no log in {folder} yet", fix=place.start_command)
 
 
 def read(component: str, raw: str) -> LogEntry:

@@ -14,6 +14,7 @@ from gpud.core.requests import InventoryLine, NoHistoryLine, NotRunLine, RanLine
 from gpud.core.sample import SCHEMA_VERSION, Inventory, Unit
 from gpud.core.stats import LATENCY_BOUNDS_S, human, median, merged
 from gpud.core.text import escaped
+from gpud.show import model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -216,30 +217,24 @@ def _two_modes(ran: RanLine, samples: Sequence[Sample]) -> Iterator[ProbeResult]
 
 
 def _table(outcome: ProbeOutcome) -> Iterator[str]:
-    """Write the results in columns, below the place of each."""
-    places: defaultdict[int | None, list[ProbeResult]] = defaultdict(list)
-    for result in outcome.results():
-        places[result.gpu].append(result)
-    if not places:
-        return
-    rows: list[tuple[str, ...]] = [COLUMNS]
-    for results in places.values():
-        names = [result.probe for result in results]
-        for result, name, previous in zip(results, names, ["", *names], strict=False):
-            rows.append(("" if name == previous else escaped(name), *_cells(result)))
-    head, *texts = (f"  {text}" for text in output.columns(rows, right={2, 3, 4}))
-    yield head
+    """Write the results in a table for each place."""
+    results = outcome.results()
     devices = () if outcome.inventory is None else outcome.inventory.devices
-    gpus = {device.index: f"GPU {device.index}  {escaped(device.name)}" for device in devices}
-    for gpu, results in places.items():
-        yield "CPU" if gpu is None else gpus.get(gpu, f"GPU {gpu}")
-        yield from texts[: len(results)]
-        del texts[: len(results)]
-    yield from _legend(outcome, [result for results in places.values() for result in results])
+    names = {None: "CPU"} | {each.index: f"GPU {each.index}  {each.name}" for each in devices}
+    columns = model.headings(*COLUMNS, numbers=COLUMNS[2:])
+    for gpu in dict.fromkeys(result.gpu for result in results):
+        rows, previous = [], ""
+        for result in (result for result in results if result.gpu == gpu):
+            rows.append(("" if result.probe == previous else result.probe, *_cells(result)))
+            previous = result.probe
+        card = model.Card("", names.get(gpu, f"GPU {gpu}"), [model.listing(columns, rows)])
+        yield from output.drawn(card).splitlines()
+    if results:
+        yield from _legend(outcome, results)
 
 
 def _cells(result: ProbeResult) -> tuple[str, ...]:
-    mode = escaped(result.mode)
+    mode = result.mode
     if result.share is not None:
         mode = f"{mode} ({100 * result.share:.0f} %)"
     spread = "" if result.spread is None else percent(result.spread)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gpud.place import Place
 
 INSTALLED: Final = "/opt/gpud/bin/gpud"
+NO_START: Final = "New shells do not start it until `gpud up` or the next boot"
 BY_RULE: Final = ("up", "down", "restart")
 
 
@@ -33,7 +34,7 @@ def run(options: argparse.Namespace, place: Place) -> int:
         return _through_sudo(options, place)
     place.root_only()
     if options.verb == "down":
-        return _down(place.settings(), docker=options.docker)
+        return _down(place, docker=options.docker)
     settings = _startable(place)
     if options.verb == "run":
         return _run(settings, place)
@@ -41,7 +42,7 @@ def run(options: argparse.Namespace, place: Place) -> int:
 
     start = control.up if options.verb == "up" else control.restart
     code = start(settings, config_path=place.config)
-    restarted = "gpud has started anew; dockerd and its containers ran on"
+    restarted = "gpud has restarted; dockerd and its containers ran on"
     say("gpud runs" if options.verb == "up" else restarted)
     return code
 
@@ -72,16 +73,16 @@ def _startable(place: Place) -> Settings:
     return place.settings(with_secrets=False)
 
 
-def _down(settings: Settings, *, docker: bool) -> int:
+def _down(place: Place, *, docker: bool) -> int:
     from gpud.root import control
 
-    stopped = control.down(settings, docker=docker)
+    stopped = control.down(place.settings(), docker=docker)
     state = "gpud has stopped" if stopped.supervisor else "gpud was not running"
     if stopped.dockerd:
         state += "; dockerd has stopped"
     elif stopped.supervisor and not docker:
         state += "; dockerd and its containers run on"
-    say(f"{state}. Opened shells leave it at that until `gpud up` or the next boot")
+    say(f"{state}. {NO_START}" if place.installed else state)
     return OK
 
 

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpud import output, portholder
 from gpud.arguments import OK, PROBLEM
@@ -18,7 +18,6 @@ from gpud.show.headline import unacknowledged
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from gpud.place import Place
 
@@ -33,8 +32,6 @@ def run(options: argparse.Namespace, place: Place) -> int:
     published = document(run_dir)
     if published is None:
         return place.report_absent(run_dir, as_json=options.json)
-    if (program := place.program) != ["gpud"]:
-        published = with_fixes(published, program)
     if options.json:
         print(json.dumps(published), flush=True)  # also what this release does not understand
     with legible():
@@ -44,19 +41,5 @@ def run(options: argparse.Namespace, place: Place) -> int:
             return code
         lines = status.screen(shown, time.time(), output.view(sys.stdout))
     colour = output.coloured(options.color, sys.stdout)
-    print(output.painted(lines, colour=colour), end="", flush=True)
+    print(pasteable(output.painted(lines, colour=colour), place.program), end="", flush=True)
     return code
-
-
-def with_fixes(value: Any, program: Sequence[str]) -> Any:  # noqa: ANN401  # JSON
-    """Write the commands in all fixes of a document with the words that start this gpud."""
-    if isinstance(value, list):
-        return [with_fixes(item, program) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: pasteable(item, program)
-        if name == "fix" and isinstance(item, str)
-        else with_fixes(item, program)
-        for name, item in value.items()
-    }

@@ -47,7 +47,7 @@ QUIET: dict[str, dict[str, Any]] = {
 }
 """The one probe is never let through: for it CUDA is asked which GPUs there are, once."""
 
-CHECKS = ("wsl", "systemd", "interop", "dxg", "libcuda", "libnvml", "driver", "telemetry")
+CHECKS = ("wsl", "systemd", "interop", "dxg", "libcuda", "driver", "telemetry")
 """Of the doctor: those about the machine. The others look at the one the test runs on."""
 MASKED = re.compile(
     r"^(gpud_(?:\w+_timestamp_seconds|(?:start_)?time_seconds|\w*duration_seconds|"

@@ -1,4 +1,4 @@
-"""Checks of gpud's own parts: sudo rule, installation, hook, Python, settings, sinks, port."""
+"""Checks of gpud's own parts: sudo rule, installation, hook, settings, sinks, port."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from gpud.core.report import AgentReport
 from gpud.core.sections import AlertSettings
 from gpud.core.settings import Settings, config_path, secrets_path
 from gpud.doctor.checks.alerts import alerts
-from gpud.doctor.checks.gpud import MAGIC, gpud, port, settings, store
-from gpud.doctor.checks.installation import COMMANDS, installation, python, shell_hook, sudo_rule
+from gpud.doctor.checks.gpud import gpud, port, settings, store
+from gpud.doctor.checks.installation import COMMANDS, installation, shell_hook, sudo_rule
 from gpud.doctor.checks.wsl import clock
 from gpud.doctor.machine import Machine, person
 from tests.doctor.trees import (
@@ -142,7 +142,7 @@ def test_person_under_sudo_is_the_caller() -> None:
     assert person({}).name == "root"
 
 
-# installation, shell hook, Python
+# installation, shell hook
 
 
 @needs_root
@@ -196,26 +196,6 @@ def test_the_hook_is_in_the_file_of_the_login_shell(tmp_path: Path) -> None:
     expect(shell_hook.look(tree), ADVICE, ".bash_profile does not read .bashrc")
 
 
-def test_a_python_that_was_replaced_is_a_problem(tmp_path: Path) -> None:
-    files = LINUX | {
-        "/opt/gpud/pyvenv.cfg": "home = /usr/bin\nversion = 3.11.2\n",
-        "/opt/gpud/lib/python3.11/site-packages/gpud/__pycache__/cli.pyc": "",
-        "/usr/bin/python3.11": "",
-        "/usr/bin/python3.12": "",
-    }
-    tree = machine(tmp_path, files, installed=True)
-    link = tmp_path / "opt/gpud/bin/python"
-    link.parent.mkdir()
-    for target, verdict, words in (
-        ("python3.12", PROBLEM, "was made for Python 3.11 and finds 3.12"),
-        ("python3.9", PROBLEM, "leads nowhere"),
-        ("python3.11", OK, ""),
-    ):
-        link.unlink(missing_ok=True)
-        link.symlink_to(tmp_path / "usr/bin" / target)
-        expect(python.look(tree), verdict, words)
-
-
 # gpud and its store
 
 
@@ -239,10 +219,8 @@ def test_the_history_is_checked_from_outside(tmp_path: Path) -> None:
     assert "not there yet" in store.look(tree).evidence
     path = tmp_path / DATABASE
     path.parent.mkdir(parents=True)
-    path.write_bytes(MAGIC + bytes(100))
+    path.touch()
     assert "last write" in store.look(tree).evidence
-    path.write_text("no database at all")
-    expect(store.look(tree), PROBLEM, "no SQLite database")
     health = {"store": {"level": 2, "detail": "the disk is full"}}
     expect(store.look(machine(tmp_path, LINUX, agent={"health": health})), PROBLEM, "disk is full")
 
@@ -280,10 +258,10 @@ def test_of_a_history_that_is_not_for_you_the_agents_word_is_taken(
     path.parent.mkdir(parents=True, mode=0o750)
     path.touch()
 
-    def refuse(*_: object) -> bytes:
+    def refuse(*_: object) -> os.stat_result:
         raise PermissionError  # as to an ordinary user
 
-    monkeypatch.setattr("gpud.regular_file.read", refuse)
+    monkeypatch.setattr(os, "lstat", refuse)
     finding = store.look(machine(tmp_path, {}, agent=agent))
     expect(finding, verdict, words)
     assert ("sudo gpud doctor" in (finding.fix or "")) == (verdict is UNKNOWN)
@@ -320,21 +298,12 @@ def test_a_port_that_no_process_here_holds_is_another_distributions(tmp_path: Pa
     expect(port.look(young), UNKNOWN, "the agent has not said yet")
 
 
-def test_clocks_are_compared(tmp_path: Path) -> None:
-    expect(clock.look(machine(tmp_path, WSL2, root=report())), OK, "source tsc, up 2.0 h")
-    later = Instant(NOW.wall_s + 300, NOW.mono_s)
-    expect(clock.look(machine(tmp_path, WSL2, root=report(), now=later)), ADVICE, "+300 s")
+def test_clock_was_set_and_has_one_daemon(tmp_path: Path) -> None:
+    expect(clock.look(machine(tmp_path, WSL2)), OK, "source tsc")
     unset = machine(tmp_path, WSL2, now=Instant(1000.0, 5.0))
     expect(clock.look(unset), PROBLEM, "1000 s since 1970")
     second = WSL2 | {"/proc/55/comm": "chronyd\n"}
     expect(clock.look(machine(tmp_path, second)), ADVICE, "chronyd runs beside WSL's own")
-
-
-@pytest.mark.parametrize(("jumps", "verdict"), [(100, ADVICE), (2, OK)])
-def test_many_jumps_are_the_hosts_doing(jumps: int, verdict: Verdict, tmp_path: Path) -> None:
-    agent = {"started_s": NOW.wall_s - 3600, "counters": {"clock_jumps": jumps}}
-    made = machine(tmp_path, LINUX, agent=agent)
-    expect(clock.look(made), verdict, f"{jumps} jumps in 1.0 h")
 
 
 # settings

@@ -107,7 +107,7 @@ def test_a_driver_that_hangs_costs_its_own_lines_and_no_others(tmp_path: Path) -
     assert "answer" in result["libcuda"]["evidence"]
     assert "answer" in result["driver"]["evidence"]
     assert result["libcuda"]["verdict"] in {"problem", "unknown"}  # by whose clock it was cut
-    assert result["libnvml"]["verdict"] == "ok"
+    assert "no answer" not in result["dxg"]["evidence"]
     assert result["wsl"]["verdict"] == "ok"
     assert all(c["evidence"] for c in result.values())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -62,6 +63,7 @@ def test_nothing_is_wider_than_the_terminal(width: int, height: int) -> None:
 @pytest.mark.parametrize(
     ("width", "row"),
     [
+        (None, "submission latency (launch submit) 5 µs 4 µs 25 % slower than usual ▁▂▃▄▅▆▇█"),
         (100, "submission latency (launch submit) 5 µs 4 µs 25 % slower than usual ▁▂▃▄▅▆▇█"),
         (80, "submission latency (launch submit) 5 µs 4 µs 25 % slower than usual"),
         (60, "launch submit 5 µs 4 µs 25 % slower ▁▂▃▄▅▆▇█"),
@@ -69,7 +71,7 @@ def test_nothing_is_wider_than_the_terminal(width: int, height: int) -> None:
         (40, "launch submit 5 µs 25 % slower"),
     ],
 )
-def test_narrow_screen_drops_bars_words_and_the_usual(width: int, row: str) -> None:
+def test_narrow_screen_drops_bars_words_and_the_usual(width: int | None, row: str) -> None:
     made = machine()
     (run,) = [run for run in made["probes"] if run["probe"] == "launch"]
     run["samples"] = [run["samples"][0] | {"median": 5e-6}]
@@ -79,9 +81,9 @@ def test_narrow_screen_drops_bars_words_and_the_usual(width: int, row: str) -> N
     past = {"after_s": [60 * n for n in range(8)], "medians": [float(n + 1) for n in range(8)]}
     of = {"uuid": UUID, "probe": "launch", "mode": "submit", "unit": "seconds", "from_s": 0.0}
     made["recent"] = [of | past]
-    lines = [" ".join(line.split()) for line in screen(made, View(width, 200))]
-    assert row in lines
-    assert all(line.isascii() for line in screen(made, View(width, 200, ascii_only=True)))
+    view = View() if width is None else View(width, 200)  # without one: in a pipe
+    assert row in [" ".join(line.split()) for line in screen(made, view)]
+    assert all(line.isascii() for line in screen(made, replace(view, ascii_only=True)))
 
 
 def test_screen_that_is_not_high_enough_has_a_mode_of_each_probe_and_the_slower_one() -> None:
@@ -93,6 +95,20 @@ def test_screen_that_is_not_high_enough_has_a_mode_of_each_probe_and_the_slower_
     assert len(screen(made, View(80, 200))) > len(lines)
     made["alerts"] *= 5
     assert "  and 2 more: gpud alerts" in screen(made, View(80, 24))
+
+
+def test_latest_change_is_whole_on_a_brief_screen() -> None:
+    kinds = ("driver_version", "cuda_version", "nvml_version", "driver_folder", "windows_build")
+    changes = [{"kind": kind, "old": "572.16", "new": "576.02", "at_s": NOW_S} for kind in kinds]
+    earlier = {"kind": "wsl_version", "old": "2.4", "new": "2.5", "at_s": NOW_S - 9999}
+    made = machine() | {"changes": [earlier, *changes]}
+    for width in (60, 80):
+        lines = screen(made, View(width, 24))
+        (at,) = [n for n, line in enumerate(lines) if line.startswith("Changes")]
+        whole = " ".join(" ".join(lines[at : at + 6]).split())
+        moved = "572.16 -> 576.02"
+        assert f"driver {moved}, CUDA {moved}, NVML {moved}, driver folder {moved}" in whole
+        assert f"Windows {moved} and 1 more" in whole
 
 
 def test_every_moment_is_in_the_time_zone_of_the_reader(kolkata: None) -> None:
@@ -146,4 +162,4 @@ def test_agent_of_an_older_release_is_shown_too() -> None:
 def test_document_that_cannot_be_read_is_an_error_with_a_fix() -> None:
     with pytest.raises(GpudError, match=r"can show: .* `\$\.probes`") as caught:
         read(full() | {"probes": 7})
-    assert caught.value.fix == "sudo gpud restart"
+    assert caught.value.fix == "gpud restart"

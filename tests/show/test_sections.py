@@ -50,6 +50,14 @@ def of_launch(**fields: Any) -> Change:
     return made
 
 
+def latest(median: float) -> Change:
+    """Return a machine whose submission latency is slower, and what its last run alone took."""
+    made = machine("regressed")
+    (run,) = [run for run in made["probes"] if run["probe"] == "launch"]
+    run["samples"] = [run["samples"][0] | {"median": median}]
+    return made
+
+
 def without_root() -> Change:
     made = machine() | {"root": None}
     made["health"]["root"] = {"level": 2, "detail": "root.json is 40 s old", "fix": "gpud up"}
@@ -91,6 +99,10 @@ EITHER: dict[str, tuple[Callable[[], Change], list[str]]] = {
             "seen it: gpud alerts ack",
             "1 slower, 1 learning",
         ],
+    ),
+    "last run unlike the verdict": (
+        lambda: latest(1.73 * 12.4e-6),
+        ["12 % slower since driver 572.16, judged 2023-11-", "the last run is 73 % slower"],
     ),
     "alert without a cause": (drifting, ["submission latency +12 %", "warning"]),
     "dockerd": (
@@ -153,6 +165,12 @@ EITHER: dict[str, tuple[Callable[[], Change], list[str]]] = {
     "health": (
         lambda: health(cuda={"detail": "gone", "fix": "mend it"}, nvml={"reason": "too_new"}),
         ["cuda", "gone", "mend it", "nvml", "too new", "devices, discovery, dockerd, http"],
+    ),
+    "part that is not set up": (
+        lambda: health(
+            containers={"level": 0, "reason": "toolkit_not_installed", "detail": "not here"}
+        ),
+        ["containers", "toolkit not installed", "not here"],
     ),
     "one cause": (
         lambda: health(cuda={"detail": "lost", "fix": "x"}, nvml={"detail": "lost", "fix": "x"}),

@@ -57,8 +57,12 @@ def test_show_prints_every_setting_in_force_and_no_secret(home: Path) -> None:
         'http.listen = "127.0.0.1:9945"',
     ):
         assert line in ran.out
+    read = json.loads((as_json := called(home, "config", "show", "--json")).out)
+    assert read["schema_version"] == 1
+    lines = [f"{key} = {json.dumps(value)}" for key, value in read["settings"].items()]
+    assert lines == ran.out.splitlines()
     for secret in (HASHED[7:], "lovelace", "T00", "engine", "T0KEN"):
-        assert secret not in ran.out + ran.err
+        assert secret not in ran.out + ran.err + as_json.out
 
 
 @pytest.mark.parametrize(

@@ -220,6 +220,7 @@ def test_gpu_is_named_by_its_index_its_uuid_or_the_beginning_of_that(
     ("name", "words"),
     [
         ("2", "there is no GPU 2"),
+        ("9" * 5000, "there is no GPU 99"),
         ("GPU-ffff", "there is no GPU GPU-ffff"),
         ("", "there is no GPU "),
         ("-1", "there is no GPU -1"),

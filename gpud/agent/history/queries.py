@@ -6,6 +6,7 @@ translate. Times are Unix times.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from contextlib import suppress
@@ -346,6 +347,17 @@ def probes(connection: sqlite3.Connection) -> tuple[str, ...]:
     """Return every probe that has runs or hours."""
     rows = connection.execute(f"SELECT name FROM {PROBES} UNION SELECT probe FROM rollups")  # noqa: S608
     return tuple(sorted(name for (name,) in typed(rows, tuple[str])))
+
+
+def modes(connection: sqlite3.Connection, probes: Sequence[str]) -> tuple[str, ...]:
+    """Return the modes of these probes, or of all, in the newest runs and in any hour."""
+    rows = connection.execute(
+        "SELECT mode FROM rollups WHERE ?1 = '[]' OR probe IN (SELECT value FROM json_each(?1))"
+        " UNION SELECT mode FROM samples WHERE run_id IN (SELECT id FROM runs"
+        " WHERE ?1 = '[]' OR probe IN (SELECT value FROM json_each(?1)) ORDER BY id DESC LIMIT ?2)",
+        (json.dumps(probes), RECENT_RUNS),
+    )
+    return tuple(sorted(mode for (mode,) in typed(rows, tuple[str])))
 
 
 def gpus(connection: sqlite3.Connection) -> tuple[str, ...]:

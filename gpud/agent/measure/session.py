@@ -263,13 +263,13 @@ def chosen(devices: Sequence[Device], names: Sequence[str]) -> Sequence[Device]:
     selected: dict[str, Device] = {}
     for name in names:
         if name.isascii() and name.isdigit():
-            fitting = [device for device in devices if device.index == int(name)]
+            fitting = [device for device in devices if str(device.index) == name]
         else:
             fitting = [d for d in devices if name and d.uuid.lower().startswith(name.lower())]
         if len(fitting) != 1:
             fault = "there is no GPU" if not fitting else "more than one GPU is meant by"
             listed = "; ".join(f"{d.index} {d.name} {d.uuid}" for d in devices)
-            raise ConfigError(escaped(f"{fault} {name}; there are: {listed or 'none'}"))
+            raise ConfigError(escaped(f"{fault} {name:.60}; there are: {listed or 'none'}"))
         selected[fitting[0].uuid] = fitting[0]
     return tuple(selected.values())
 

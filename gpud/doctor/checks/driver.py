@@ -77,11 +77,11 @@ def driver(machine: Machine) -> Finding:
     status = _status(machine)
     if isinstance(status, Finding):
         return status
-    version, drivers = _version(machine, status), _two_drivers(machine, status)
+    version = _version(machine, status)
     if machine.wsl == "2":
         folders = _folders(machine, _fact(status, "driver_folder"))
-        return combined(version, drivers, folders, _kernel(machine.kernel))
-    return combined(version, drivers, _module(machine, status))
+        return combined(version, folders, _kernel(machine.kernel))
+    return combined(version, _module(machine, status))
 
 
 def _version(machine: Machine, status: Status) -> Finding:
@@ -114,18 +114,6 @@ def _no_version(machine: Machine, status: Status) -> Finding:
     if nvml.fix and (wsl or mismatch):
         return problem(detail, nvml.fix)
     return unknown(detail, nvml.fix)
-
-
-def _two_drivers(machine: Machine, status: Status) -> Finding | None:
-    """Compare libcuda's version of CUDA with NVML's: two versions are two drivers."""
-    cuda = machine.agent.cuda.cuda_version if machine.agent.cuda else None
-    nvml = _fact(status, "cuda_version")
-    if cuda is None or nvml is None or cuda == nvml:
-        return None
-    return advice(
-        f"libcuda is of CUDA {cuda} and NVML of CUDA {nvml}: they are of two drivers",
-        "the lines on libcuda and libnvidia-ml say which files are loaded; remove the stray one",
-    )
 
 
 def _folders(machine: Machine, used: str | None) -> Finding | None:
@@ -196,7 +184,7 @@ def _nvml_silent(machine: Machine, status: Status) -> Finding:
         return advice(f"NVML is silent, the values come from {source}; {why}", fix)
     if not _gpu_expected(machine, status):
         return ok("no GPU, and none expected")
-    if machine.root is None:
+    if machine.root is None and not machine.settings.nvml.library:
         return advice(f"NVML is silent, and no gpud runs that could ask elsewhere; {why}", fix)
     return problem(f"nothing tells how the GPU is; {why}", fix)
 

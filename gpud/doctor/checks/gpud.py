@@ -7,21 +7,20 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpud import portholder, regular_file, settings_files
+from gpud import portholder, settings_files
 from gpud.core.errors import ConfigError
 from gpud.core.health import Level
 from gpud.core.http_settings import VERIFIED, HttpSettings
 from gpud.core.report import RootReport
 from gpud.core.settings import GROUP, config_path
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
-from gpud.doctor.machine import Machine
+from gpud.doctor.machine import NOT_RUNNING, Machine
 
 ELSEWHERE = {"alerts", "containers", "cuda", "dockerd", "http", "nvml", "settings", "store"}
 """Components with a check of their own."""
 FILE = "gpud.db"
 MIB = 1024 * 1024
 LEAST_FREE, LITTLE_FREE = 100 * MIB, 1024 * MIB
-MAGIC = b"SQLite format 3\0"
 BROKEN = "mend that line; `gpud config check` reads the file again, `sudo gpud restart` uses it"
 
 
@@ -29,10 +28,10 @@ BROKEN = "mend that line; `gpud config check` reads the file again, `sudo gpud r
 def gpud(machine: Machine) -> Finding:
     """Supervisor and agent run, and the parts that no other check is about."""
     if machine.root is None:
-        start = "sudo gpud up" if machine.installed else "deploy/run"
-        if machine.installed and machine.exists(f"{machine.settings.run_dir}/stopped"):
-            return advice("stopped with gpud down; opened shells do not start it", start)
-        return advice(machine.root_silence or "gpud is not running", start)
+        start = settings_files.start_command(machine.settings.home)
+        if Path(machine.settings.run_dir, "stopped").exists():
+            return advice(f"{NOT_RUNNING} (stopped with gpud down)", start)
+        return advice(machine.root_silence or NOT_RUNNING, start)
     return combined(_processes(machine.root, machine.settings.log_dir), *_parts(machine))
 
 
@@ -105,13 +104,11 @@ def store(machine: Machine) -> Finding:
 
 
 def _database(machine: Machine, place: str) -> Finding:
-    replace = f"stop gpud, move {place} away, start gpud again"
     try:
         facts = os.lstat(place)
         if not stat.S_ISREG(facts.st_mode):
-            return problem(f"{place} is no plain file", replace)
-        # The folder belongs to the agent's user, and this may be root: no link is followed.
-        begin = regular_file.read(place, len(MAGIC), os.O_NOFOLLOW)
+            fix = f"stop gpud, move {place} away, start gpud again"
+            return problem(f"{place} is no plain file", fix)
         log = Path(f"{place}-wal")
         written_s = max(facts.st_mtime, log.stat().st_mtime if log.exists() else 0.0)
     except FileNotFoundError:
@@ -120,8 +117,6 @@ def _database(machine: Machine, place: str) -> Finding:
         return _closed_database(machine, place)
     except OSError as error:
         return unknown(f"{place} cannot be read: {error.strerror}", "look at its disk")
-    if begin and begin != MAGIC:
-        return problem(f"{place} is no SQLite database", replace)
     age = _age(max(machine.now.wall_s - written_s, 0.0))
     return ok(f"{place}, {facts.st_size / MIB:.1f} MiB, last write {age} ago")
 
@@ -177,7 +172,7 @@ def port(machine: Machine) -> Finding:
     evidence = health.detail or f"{http.listen} cannot be had"
     if health.reason == portholder.IN_USE:  # whoever asks may see more processes than the agent
         listener = portholder.listener_of(http.port, machine.at("/"))
-        if listener is None or listener.name is not None:
+        if listener != portholder.UNNAMED:
             evidence = portholder.taken_message(http.listen, listener)
     return make(evidence, health.fix or _another_port(http))
 

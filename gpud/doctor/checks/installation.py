@@ -1,11 +1,10 @@
-"""Checks of the installation: what root runs, the sudo rules, the shell hook and Python."""
+"""Checks of the installation: what root runs, the sudo rules and the shell hook."""
 
 from __future__ import annotations
 
 import os
 import re
 import stat
-import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -18,9 +17,6 @@ TREE = "/opt/gpud"
 ALSO = ("/etc/gpud/gpud.toml", "/etc/sudoers.d")
 MOST_FILES = 20_000
 MOST_SHOWN = 3
-AGAIN = "run deploy/install again"
-_VERSION = re.compile(r"^version(?:_info)? *= *(\d+\.\d+)", re.MULTILINE)
-_NAME = re.compile(r"python(\d+\.\d+)$")
 PREFIX = "/opt/gpud/"
 COMMANDS = frozenset(f"{PREFIX}bin/gpud {verb}" for verb in ("up", "down", "restart"))
 ROOT_BY_ARGUMENTS = frozenset(
@@ -226,26 +222,3 @@ def _snippet(machine: Machine, name: str) -> str | None:
             if place.is_file():
                 return place.read_text()
     return machine.text(f"{SHARE}/{name}")
-
-
-@check(170, "Python")
-def python(machine: Machine) -> Finding:
-    """Virtual environment: its Python is the one it was made for, and bytecode is there."""
-    if not machine.installed:
-        return ok(f"{sys.version_info.major}.{sys.version_info.minor} in {sys.prefix}")
-    config = machine.text(f"{TREE}/pyvenv.cfg") or ""
-    program = os.path.realpath(machine.at(f"{TREE}/bin/python"))
-    if not os.path.exists(program):  # noqa: PTH110  # Path raises where a component is hidden
-        return problem(f"{TREE}/bin/python leads nowhere", AGAIN)
-    made_for, version = _VERSION.search(config), _NAME.search(program)
-    if made_for is None or version is None:
-        return ok(f"{TREE}/bin/python leads to {program}")
-    if version[1] != made_for[1]:
-        return problem(f"{TREE} was made for Python {made_for[1]} and finds {version[1]}", AGAIN)
-    package = f"{TREE}/lib/python{made_for[1]}/site-packages/gpud"
-    if not machine.names(f"{package}/__pycache__"):
-        return advice(
-            f"{package} has no bytecode: every start of gpud takes longer",
-            f"sudo {TREE}/bin/python -m compileall -q {TREE}/lib",
-        )
-    return ok(f"{version[1]} in {TREE}")

@@ -6,13 +6,11 @@ package in the distribution wins there, and finds no GPU.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import re
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import msgspec
 
@@ -48,16 +46,10 @@ class LibraryFiles:
 
 @check(70, "libcuda", may_block=True)  # the driver
 def libcuda(machine: Machine) -> Finding:
-    """The file that is really loaded, the GPUs it offers, and a stray one that shadows it."""
+    """The file that is really loaded, its GPUs, and a stray libcuda or libnvidia-ml beside it."""
     library = _files(machine, CUDA, machine.settings.cuda.library)
-    return combined(_offered(machine, library), _strays(machine, library))
-
-
-@check(80, "libnvidia-ml", may_block=True)  # the driver
-def libnvml(machine: Machine) -> Finding:
-    """The file that is really loaded, and a stray one that shadows it."""
-    library = _files(machine, NVML, machine.settings.nvml.library)
-    return combined(_loaded_nvml(machine, library), _strays(machine, library))
+    nvml = _files(machine, NVML, machine.settings.nvml.library)
+    return combined(_offered(machine, library), _strays(machine, library) or _strays(machine, nvml))
 
 
 def _offered(machine: Machine, library: LibraryFiles) -> Finding:
@@ -111,35 +103,6 @@ def _inventory(machine: Machine, inventory: CudaReport, library: LibraryFiles) -
     if library.linker is None:
         return ok(f"no NVIDIA driver on this machine, so no GPU to watch ({CUDA} is nowhere)")
     return advice(detail, fix)
-
-
-def _loaded_nvml(machine: Machine, library: LibraryFiles) -> Finding:
-    """Load NVML as gpud does, without a call into it, and ask the kernel which file that was."""
-    places = [str(machine.at(library.wsl)), NVML] if library.wsl else [NVML]
-    errors = []
-    for path in [library.configured] if library.configured else places:
-        try:
-            ctypes.CDLL(path)
-        except OSError as error:
-            errors.append(str(error))
-            continue
-        return _own_file(machine, _mapped(NVML) or path, library)
-    evidence = "; ".join(dict.fromkeys(errors))
-    if library.configured:
-        return problem(evidence, "correct [nvml] library in gpud.toml, or leave it out")
-    if machine.no_gpu is not None:
-        return ok(machine.no_gpu)
-    if machine.wsl != "2":
-        return ok(f"no NVIDIA driver on this machine ({NVML} is nowhere)")
-    return problem(evidence, machine.fix(Situation.LIBRARY_MISSING))
-
-
-def _mapped(name: str) -> str | None:
-    """Return the file of a library that this process has loaded: only the kernel knows it."""
-    stem = name.partition(".so")[0] + ".so"
-    maps = Path("/proc/self/maps").read_text(errors="replace")
-    paths = (f"/{line.partition('/')[2]}" for line in maps.splitlines() if "/" in line)
-    return next((path for path in paths if Path(path).name.startswith(stem)), None)
 
 
 def _own_file(machine: Machine, place: str, library: LibraryFiles) -> Finding:

@@ -188,7 +188,8 @@ def test_export_has_every_run_or_every_hour_the_oldest_first(old: Asked) -> None
     assert len(some) == 8 * 24
     some = old.csv("export", "--since", rfc(BEGUN_S + 30 * DAY_S), "--mode", "submit")
     assert len(some) == 10 * 24
-    assert old.csv("export", "--mode", "none") == []
+    assert old("export", "--mode", "none", code=2) == ""
+    assert "no mode 'none'" in old.stderr
 
 
 def test_export_goes_to_a_new_file_only(old: Asked, tmp_path: Path) -> None:

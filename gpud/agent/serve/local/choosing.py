@@ -124,7 +124,7 @@ def _by_number(name: str, snapshot: Snapshot) -> str:
         if str(gpu.number) == name:
             return uuid
     there = ", ".join(f"{gpu.number} ({gpu.name})" for gpu in snapshot.gpus.values())
-    raise GpudError(f"there is no GPU {name}", fix=f"one of: {there}" if there else None)
+    raise GpudError(f"there is no GPU {name:.60}", fix=f"one of: {there}" if there else None)
 
 
 def _whole(prefix: str, gpus: list[str]) -> str:

@@ -30,7 +30,7 @@ async def lines(
 ) -> AsyncGenerator[AnswerLine | bytes, None]:
     """Yield the requested rows as encoded lines; ``numbers`` are those of the GPUs by UUID.
 
-    Errors: ``ConfigError`` for a probe or GPU that there is not, ``StoreError``.
+    Errors: ``ConfigError`` for a probe, mode or GPU that there is not, ``StoreError``.
     """
     directory = Path(state_dir)
     selection = await asyncio.to_thread(_selection, directory, request, numbers)
@@ -63,12 +63,11 @@ def _encoded(rows: Sequence[RowLine]) -> bytes:
 
 
 def _selection(directory: Path, request: HistoryRequest, numbers: Mapping[str, int]) -> Selection:
-    probes = reader.read(directory, queries.probes) if request.probes else ()
-    for name in request.probes:
-        if name not in probes:
-            near = get_close_matches(name, probes, n=3) or probes
-            fix = f"one of {', '.join(map(escaped, near))}" if probes else None
-            raise ConfigError(f"the history has no probe {name!a:.60}", fix=fix)
+    if request.probes:
+        _refuse_unknown("probe", request.probes, reader.read(directory, queries.probes))
+    if request.modes:
+        modes = reader.read(directory, queries.modes, request.probes)
+        _refuse_unknown("mode", request.modes, modes)
     return Selection(
         -math.inf if request.since_s is None else request.since_s,
         math.inf if request.until_s is None else request.until_s,
@@ -76,6 +75,14 @@ def _selection(directory: Path, request: HistoryRequest, numbers: Mapping[str, i
         request.modes,
         _gpus(directory, request.gpus, numbers) if request.gpus else (),
     )
+
+
+def _refuse_unknown(what: str, names: Sequence[str], there: Sequence[str]) -> None:
+    for name in names:
+        if name not in there:
+            near = get_close_matches(name, there, n=3) or there
+            fix = f"one of {', '.join(map(escaped, near))}" if there else None
+            raise ConfigError(f"the history has no {what} {name!a:.60}", fix=fix)
 
 
 def _gpus(directory: Path, names: Sequence[str], numbers: Mapping[str, int]) -> tuple[str, ...]:
@@ -92,7 +99,8 @@ def _gpus(directory: Path, names: Sequence[str], numbers: Mapping[str, int]) -> 
             fitting = [uuid for uuid in uuids if uuid.lower().startswith(name.lower())]
         if len(fitting) != 1:
             fault = "more than one GPU is" if fitting else "the history has no GPU"
-            there = ", ".join(map(escaped, uuids)) or "there is none yet"
+            listed = (f"{numbers[uuid]} ({uuid})" if uuid in numbers else uuid for uuid in uuids)
+            there = ", ".join(map(escaped, listed)) or "there is none yet"
             raise ConfigError(f"{fault} {name!a:.60}", fix=f"one of {there}")
         chosen += fitting
     return tuple(chosen)
