@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpud.agent.alerts import causes, wording
-from gpud.agent.alerts.message import plain
+from gpud.agent.alerts import causes
+from gpud.agent.alerts.message import moment, plain
 from gpud.agent.regression.causes import DRIVER, OF_THE_DRIVER
 from gpud.agent.regression.detector import Alarm, ChangeKind
 from gpud.agent.regression.detector.model import SLACK_S, alike, confirmed
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from gpud.agent.regression.detector import StreamStanding
 
+CRITICAL_FROM = 1.5
+"""A slowdown from which on somebody should look now; noise has never been so slow."""
 LONGEST_WINDOW, SHORTEST_WINDOW = 120, 8
 """Samples of a second window; it is as long as the first one, within these."""
 
@@ -74,8 +76,7 @@ class AlarmFinding(msgspec.Struct, frozen=True):
 class Incident(msgspec.Struct):
     """Findings of one cause. It ends with the last of them; the same cause later is another one.
 
-    ``ended`` has the last finding of each stream that came back. ``over`` is read and not written:
-    version 0.1 kept all findings in one list, with the places of those that had ended.
+    ``ended`` has the last finding of each stream that came back.
     """
 
     name: str
@@ -85,16 +86,6 @@ class Incident(msgspec.Struct):
     updated_s: float
     ended: list[AlarmFinding] = []
     ends_s: float | None = None
-    over: list[int] = []
-    acknowledged_s: float | None = None  # of version 0.1; the row of the alert has it now
-
-    def __post_init__(self) -> None:
-        """Move the findings that version 0.1 listed in ``over``."""
-        if self.over:
-            places = {place for place in self.over if place < len(self.findings)}
-            self.ended = [self.findings[place] for place in sorted(places)]
-            self.findings = [f for place, f in enumerate(self.findings) if place not in places]
-            self.over = []
 
     @property
     def of_update(self) -> bool:
@@ -186,7 +177,7 @@ class Slowdowns:
             return
         agreeing = [s for s in self.suspects if _agree(s.finding, finding)]
         joins = any(_same_cause(incident, finding) for incident in self.firing)
-        sure = not alarm.suspect and finding.slowdown >= wording.CRITICAL_FROM
+        sure = not alarm.suspect and finding.slowdown >= CRITICAL_FROM
         if joins or agreeing or sure:
             self._confirm(finding, [] if joins else agreeing, now_s)
         else:
@@ -269,10 +260,7 @@ def _named(findings: list[AlarmFinding]) -> tuple[str, dict[str, str]]:
         return name, {"kind": kind, "old": old, "new": new}
     strongest = max(findings, key=lambda finding: finding.slowdown)
     since_s = min(finding.alarm.since_s for finding in findings)
-    labels = {
-        "kind": str(strongest.alarm.kind),
-        "since": wording.moment(since_s, "%Y-%m-%dT%H:%MZ"),
-    }
+    labels = {"kind": str(strongest.alarm.kind), "since": f"{moment(since_s):%Y-%m-%dT%H:%MZ}"}
     if strongest.key.gpu is not None:
         labels["uuid"] = plain(strongest.key.gpu)
     return SLOWDOWN, labels

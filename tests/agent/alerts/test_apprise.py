@@ -44,15 +44,15 @@ def test_service_that_does_not_take_it_is_a_failure_without_its_address(tmp_path
     with receiver(says("500 No")) as there:
         url = f"json://ada:hunter2@127.0.0.1:{there.port}/T0KEN"
         error = refusal(only("apprise", context(tmp_path, settings(url))), firing(SLOW))
-    assert (error.reason, error.again) == ("not_taken", True)
+    assert error.reason == "not_taken"
     for secret in ("hunter2", "T0KEN"):
         assert secret not in f"{error} {error.fix} {error.output}"
 
 
-def test_service_that_apprise_does_not_know_is_not_tried_again(tmp_path: Path) -> None:
+def test_service_that_apprise_does_not_know_is_a_wrong_address(tmp_path: Path) -> None:
     service = only("apprise", context(tmp_path, settings("nonsense://T0KEN")))
     error = refusal(service, firing(SLOW))
-    assert (error.reason, error.again) == ("bad_url", False)
+    assert error.reason == "bad_url"
     assert "T0KEN" not in str(error)
 
 

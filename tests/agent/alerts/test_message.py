@@ -8,13 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpud.agent.alerts.message import (
     MOST,
     Message,
-    ascii_line,
     body,
     document,
     fingerprint,
@@ -31,18 +28,6 @@ URL = "http://127.0.0.1:9945"
 
 def of(message: Message, host: str = "ada") -> dict[str, Any]:
     return document(message, host=host, receiver="gpud-webhook", url=URL)
-
-
-@given(st.text(st.characters(), max_size=200), st.integers(0, 300))
-def test_line_is_printable_ascii_and_no_longer_than_its_limit(text: str, longest: int) -> None:
-    line = ascii_line(text, longest)
-    assert len(line) <= longest
-    assert all(" " <= letter <= "~" for letter in line)
-
-
-def test_units_and_arrows_stay_readable_in_ascii() -> None:
-    text = "12.4 \u2192 17.1 \u00b5s, \u00b12 % \u2026"
-    assert ascii_line(text, 80) == "12.4 -> 17.1 us, +-2 % ..."
 
 
 def test_title_says_how_bad_how_many_and_where() -> None:
