@@ -217,22 +217,13 @@ STORIES: dict[str, tuple[Callable[[Machine], Machine], list[Any]]] = {
         lambda m: m.updated().run("launch", reason=BAD).run("event").run("launch", reason=BAD),
         [(launch(), OLD, NEW)],
     ),
-    "a refusal waits for another probe": (
+    "a refusal while others have no result yet": (
         lambda m: m.updated().run("launch", reason=BAD).run("launch", reason=BAD),
-        [],
+        [(launch(), OLD, NEW)],
     ),
-    "and the other is refused too": (
+    "and others are refused too": (
         lambda m: m.updated().run("launch", "triad", reason=BAD).run("launch", reason=BAD),
         [(GPU, OLD, NEW)],
-    ),
-    "or none runs": (
-        lambda m: (
-            m.updated()
-            .run("launch", reason=BAD)
-            .run("launch", reason=BAD)
-            .pass_s(functions.OTHERS_S)
-        ),
-        [(launch(), OLD, NEW)],
     ),
     "good runs of before the update": (
         lambda m: m.updated().pass_s(300).run("launch", reason=FAIL).run("launch", reason=FAIL),
