@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from gpud.agent.measure.clocks import now
 from gpud.agent.state.board import Board
 from gpud.core.alerts import SinkState
 from gpud.core.clock import Backoff
+from gpud.core.errors import StoreError
 from gpud.core.health import Health, Level
 from tests.agent.alerts.telling import LOST, SLOW, context
 from tests.events import made
@@ -79,7 +81,8 @@ class Story:
     async def run(self) -> None:
         """Publish and write what changes, as the agent does every second."""
         while True:
-            await self.state.settle()
+            with contextlib.suppress(StoreError):
+                await self.state.settle()
             await asyncio.sleep(0.01)
 
     async def when(self, good: Callable[[], object], what: str) -> None:
@@ -119,7 +122,8 @@ async def delivering(
         timeout_s=timeout_s,
         tick_s=0.02,
     )
-    await story.state.load()
+    with contextlib.suppress(StoreError):
+        await story.state.load()
     tasks = [asyncio.create_task(work) for work in (story.run(), delivery.run())]
     try:
         yield story

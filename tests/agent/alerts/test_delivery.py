@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
-from gpud.agent.alerts.sink import configured
+from gpud.agent.history.schema import FILE
 from gpud.agent.measure.clocks import now
 from gpud.core.alerts import SINK_FAILING
 from gpud.core.clock import Instant
 from gpud.core.errors import DeliveryError
 from gpud.core.health import Level
 from tests.agent.alerts.story import SOON, RecordingSink, delivering
-from tests.agent.alerts.telling import LOST, SLOW, context, receiver
+from tests.agent.alerts.telling import LOST, SLOW, receiver
 from tests.agent.measure.ticking import HELD_UP_S, ticking
 from tests.agent.serve.metrics.scraping import scrape
 from tests.events import clock_jumped, post
@@ -137,6 +137,42 @@ def test_after_an_outage_a_sink_gets_the_present_state(tmp_path: Path) -> None:
     assert sink.sent == [f"+{LOST.name}"]
 
 
+def test_alert_about_a_sink_ends_when_nothing_waits_for_it(tmp_path: Path) -> None:
+    dead, well = RecordingSink("webhook", error=DOWN), RecordingSink("log")
+
+    async def run() -> None:
+        async with delivering(tmp_path, dead, well) as story:
+            story.fire(SLOW)
+            await story.when(lambda: f"+{SINK_FAILING}" in well.sent, "the alert about it")
+            story.fire()
+            await story.when(lambda: f"-{SINK_FAILING}" in well.sent, "its end")
+
+    asyncio.run(run())
+    assert dead.sent == []
+
+
+def test_without_a_history_alerts_are_sent_all_the_same(tmp_path: Path) -> None:
+    sink = RecordingSink()
+    (tmp_path / FILE).mkdir()
+
+    async def run() -> None:
+        async with delivering(tmp_path, sink) as story:
+            story.fire(SLOW)
+            await story.when(lambda: sink.messages, "a message")
+
+    asyncio.run(run())
+
+
+def test_sink_that_cannot_be_used_is_reported_before_the_first_alert(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with delivering(tmp_path, text=f'{SOON}disabled = ["telegram"]') as story:
+            await story.when(lambda: story.health.level is Level.DEGRADED, "its health")
+            assert story.health.reason == "refused"
+            assert "telegram: [alerts] disabled: there is no such sink" in str(story.health.detail)
+
+    asyncio.run(run())
+
+
 def test_sink_that_fails_is_reported_by_the_others_until_it_delivers(tmp_path: Path) -> None:
     dead, well = RecordingSink("webhook", error=DOWN), RecordingSink("log")
 
@@ -206,12 +242,6 @@ def test_notice_shows_what_fires_across_a_restart(tmp_path: Path) -> None:
             await story.when(lambda: text().startswith("resolved: "), "its end after a restart")
 
     asyncio.run(run())
-
-
-def test_sink_that_does_not_exist_cannot_be_disabled_in_silence(tmp_path: Path) -> None:
-    there = configured(context(tmp_path, 'disabled = ["notice", "telegram"]'))
-    assert [sink.name for sink in there.usable] == ["log"]
-    assert "no such sink" in there.refused["telegram"]
 
 
 @pytest.mark.parametrize("jump_s", [-86400.0, 86400.0 * 400])
