@@ -177,8 +177,8 @@ class Slowdowns:
             return
         agreeing = [s for s in self.suspects if _agree(s.finding, finding)]
         joins = any(_same_cause(incident, finding) for incident in self.firing)
-        sure = not alarm.suspect and finding.slowdown >= CRITICAL_FROM
-        if joins or agreeing or sure:
+        certain = not alarm.suspect and finding.slowdown >= CRITICAL_FROM
+        if joins or agreeing or certain:
             self._confirm(finding, [] if joins else agreeing, now_s)
         else:
             self.suspects.append(Suspect(finding, finding.judged))

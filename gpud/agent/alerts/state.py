@@ -117,10 +117,10 @@ class AlertState:
         if not self._waiting:
             return
         while self._waiting:
-            decided = self._waiting[0]
-            finding = await _finding(decided, self._history, self._board.read())
-            self._slowdowns.add(finding, decided.alarm.at_s)
-            self._waiting.remove(decided)
+            raised = self._waiting[0]
+            finding = await _finding(raised, self._history, self._board.read())
+            self._slowdowns.add(finding, raised.alarm.at_s)
+            self._waiting.remove(raised)
         await self.settle()
 
     def observe(self, stream: StreamKey, standing: StreamStanding, at_s: float) -> None:
@@ -231,13 +231,13 @@ class AlertState:
         reported = sorted(self._components.reported)
         alerts = [wording.unwell(name, health[name], now.wall_s) for name in reported]
         early = now.mono_s - self._started_s < functions.PATIENCE_S
-        unsure = {
+        undecided = {
             name
             for alert in self._alerts.values()
             if (name := alert.labels.get("component", ""))
             and (name in self._components.failed or (early and name not in health))
         }
-        self.sync({UNWELL}, alerts, now.wall_s, unsure - functions.covered(lost))
+        self.sync({UNWELL}, alerts, now.wall_s, undecided - functions.covered(lost))
 
     @property
     def _platform(self) -> Platform:
@@ -271,8 +271,8 @@ class AlertState:
         firing = [alert for alert in self._alerts.values() if alert.firing]
         self._alerts = {alert.fingerprint: alert for alert in (*firing, *ended)}
         shown = tuple(sorted(self._alerts.values(), key=_order))
-        sure = self._loaded or shown or self._shown is not None  # that there are none, is news too
-        if sure and shown != self._shown and not self._replaying:
+        complete = self._loaded or shown or self._shown is not None  # none at all is news too
+        if complete and shown != self._shown and not self._replaying:
             self._shown = shown
             before = self._board.read().alerts
             alerts = msgspec.structs.replace(before, alerts=shown, published_s=now_s)
@@ -378,26 +378,26 @@ def _order(alert: Alert) -> tuple[bool, bool, int, float]:
     return not alert.firing, acknowledged, -RANK[alert.severity], -alert.starts_s
 
 
-async def _finding(decided: StreamAlarm, history: History, snapshot: Snapshot) -> AlarmFinding:
+async def _finding(raised: StreamAlarm, history: History, snapshot: Snapshot) -> AlarmFinding:
     """Return an alarm with its likely causes; an improvement needs none."""
-    alarm, sides = decided.alarm, Sides()
-    changed = tuple(Cause(d.kind, d.old, d.new) for d in decided.differences)
+    alarm, sides = raised.alarm, Sides()
+    changed = tuple(Cause(d.kind, d.old, d.new) for d in raised.differences)
     likely: tuple[Cause, ...] = ()
     if alarm.worse:
         most, slow = max(COMPARED, alarm.samples), alarm.kind is ChangeKind.SLOW_STATE
         with contextlib.suppress(StoreError):  # the runs report it; the versions are enough
             sides = await history.read(
-                queries.conditions_around, decided.key, alarm.since_s, most, slow=slow
+                queries.conditions_around, raised.key, alarm.since_s, most, slow=slow
             )
-        likely = causes.likely(sides.before, sides.after, changed, _messages(decided, snapshot))
-    return AlarmFinding(decided.key, decided.unit, alarm, decided.standing.judged, changed, likely)
+        likely = causes.likely(sides.before, sides.after, changed, _messages(raised, snapshot))
+    return AlarmFinding(raised.key, raised.unit, alarm, raised.standing.judged, changed, likely)
 
 
-def _messages(decided: StreamAlarm, snapshot: Snapshot) -> Iterator[Cause]:
+def _messages(raised: StreamAlarm, snapshot: Snapshot) -> Iterator[Cause]:
     """Yield what the kernel log says of the GPU's channel since shortly before the change."""
-    alarm, root = decided.alarm, snapshot.root.report
+    alarm, root = raised.alarm, snapshot.root.report
     message = None if root is None or root.kernel_log is None else root.kernel_log.last
-    if decided.key.gpu is None or message is None:
+    if raised.key.gpu is None or message is None:
         return
     if alarm.since_s - report.RECENT_S <= message.at_s <= alarm.at_s:
         yield Cause(DXG, detail=f"the channel to Windows: {message.words}")
