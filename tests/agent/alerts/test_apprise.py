@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -71,18 +70,6 @@ def test_without_the_extra_it_says_what_to_install(
     monkeypatch.setattr(apprise, "find_spec", lambda _: None)  # an installed gpud has no pip
     error = refusal(only("apprise", context(tmp_path, settings("json://h/"))), firing(SLOW))
     assert error.fix == "deploy/install --with apprise, then gpud restart"
-
-
-def test_agent_never_loads_it() -> None:
-    script = (
-        "import sys, gpud.agent.compose\n"
-        "from gpud import discovery; from gpud.agent.alerts import sinks\n"
-        "discovery.modules(sinks); print('apprise' in sys.modules, 'requests' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["False", "False"]
 
 
 def test_several_addresses_are_sinks_of_their_own(tmp_path: Path) -> None:
