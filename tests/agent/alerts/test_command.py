@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud.agent import children
 from tests.agent.alerts.telling import LOST, SLOW, context, firing, hostile, only, refusal
 from tests.e2e.program import alive
 from tests.waiting import until
@@ -102,3 +103,14 @@ def test_program_that_leaves_something_running_has_delivered(tmp_path: Path) -> 
     path = script(tmp_path, f"#!/bin/sh\nsleep 600 &\necho $! >{pid}\n")
     asyncio.run(sink(tmp_path, path).send(firing(SLOW)))
     os.kill(int(pid.read_text()), 9)
+
+
+def test_program_that_was_killed_and_stays_keeps_the_next_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children.Left, "condition", lambda _: "state D in p9_client_rpc")
+    path = script(tmp_path, SPEAKS)
+    error = refusal(sink(tmp_path, path), firing(SLOW))
+    assert error.reason == "stuck"
+    assert "state D in p9_client_rpc" in str(error)
+    assert not (tmp_path / "hook=1 $(x).seen").exists()

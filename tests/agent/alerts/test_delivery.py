@@ -109,6 +109,7 @@ def test_sink_that_hangs_delays_neither_the_others_nor_a_scrape(tmp_path: Path) 
                 assert 'gpud_notifications_failures_total{sink="webhook_2"} 0.0' in scraped
                 await story.when(lambda: story.state_of("webhook_2").sent, "the other address")
                 assert story.state_of("webhook").failed == 0  # it still waits
+                assert len(dead.requests) == 1  # and nothing waits behind it
                 await story.when(lambda: story.state_of("webhook").failed, "the deadline")
             assert gap.largest_s < HELD_UP_S
 

@@ -234,7 +234,7 @@ def test_without_a_readable_history_alerts_are_published_and_joined_later(tmp_pa
 
     living(folder, before)
     folder.rename(aside)
-    living(folder, blocked, loaded=False)
+    living(folder, blocked, loaded=False, mono_s=700.0)
 
 
 @pytest.mark.parametrize("body", ["[1", "{}", '{"version": 2, "cases": []}', '{"cases": [{}]}'])
