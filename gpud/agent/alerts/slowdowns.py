@@ -76,7 +76,8 @@ class AlarmFinding(msgspec.Struct, frozen=True):
 class Incident(msgspec.Struct):
     """Findings of one cause. It ends with the last of them; the same cause later is another one.
 
-    ``ended`` has the last finding of each stream that came back.
+    ``ended`` has the last finding of each stream that came back. ``over`` is read and not written:
+    version 0.1 kept all findings in one list, with the places of those that had ended.
     """
 
     name: str
@@ -86,6 +87,16 @@ class Incident(msgspec.Struct):
     updated_s: float
     ended: list[AlarmFinding] = []
     ends_s: float | None = None
+    over: list[int] = []
+    acknowledged_s: float | None = None  # of version 0.1; the row of the alert has it now
+
+    def __post_init__(self) -> None:
+        """Move the findings that version 0.1 listed in ``over``."""
+        if self.over:
+            places = {place for place in self.over if place < len(self.findings)}
+            self.ended = [self.findings[place] for place in sorted(places)]
+            self.findings = [f for place, f in enumerate(self.findings) if place not in places]
+            self.over = []
 
     @property
     def of_update(self) -> bool:

@@ -143,12 +143,11 @@ def test_no_two_firing_alerts_are_the_same_and_a_restart_keeps_all(
     assert stored(slowdowns) == (slowdowns.incidents, slowdowns.suspects)
 
 
-def test_finding_of_an_earlier_version_that_had_ended_ends_with_the_next_sample() -> None:
-    slowdowns = added([finding(), finding("graph")])
-    row = msgspec.to_builtins(slowdowns.incidents[0]) | {"over": [1], "acknowledged_s": NOW_S}
-    slowdowns.incidents = [msgspec.convert(row, Incident)]
-    slowdowns.observe(finding("graph").key, standing(), NOW_S)
-    assert [row.stream.mode for row in alerts(slowdowns)[0].evidence] == ["submit"]
+def test_incident_of_version_one_is_read_with_the_alarms_that_ended() -> None:
+    (incident,) = added([finding(), finding("graph")]).incidents
+    row = msgspec.to_builtins(incident) | {"over": [1], "acknowledged_s": NOW_S}
+    read = msgspec.convert(row, Incident)
+    assert (read.findings, read.ended) == (incident.findings[:1], incident.findings[1:])
 
 
 def test_same_update_once_more_is_a_new_incident_with_the_old_fingerprint() -> None:
