@@ -89,8 +89,8 @@ class TelemetryError(GpudError):
 class DeliveryError(GpudError):
     """A sink did not take a message; ``reason`` is a slug, the words hold no secret.
 
-    ``again``: whether the same message may be taken later. ``output`` is what a program said of it,
-    for the person who tries it out and nobody else: it may quote anything.
+    ``output`` is what a program said of it, for the person who tries it out and nobody else: it may
+    quote anything.
     """
 
     def __init__(
@@ -99,12 +99,10 @@ class DeliveryError(GpudError):
         *,
         reason: str,
         fix: str | None = None,
-        again: bool = True,
         output: str = "",
     ) -> None:
         super().__init__(message, fix=fix)
         self.reason = reason
-        self.again = again
         self.output = output
 
 

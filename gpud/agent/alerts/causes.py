@@ -6,9 +6,9 @@ A card that was always hot is no cause, and what is not known on one side is not
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from gpud.agent.measure.conditions import NONE, SLOWED
+from gpud.agent.measure.conditions import SLOWED
 from gpud.agent.regression import causes as kinds
 from gpud.core.alerts import Cause
 from gpud.core.stats import median, quantile
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpud.core.sample import Condition
 
     Runs: TypeAlias = Sequence[Mapping[str, Condition]]
+    Sides: TypeAlias = tuple[Runs, Runs]
 
 FEWEST: Final = 5
 """Runs on either side: the median of fewer means nothing."""
@@ -50,19 +51,9 @@ def likely(
     """
     first = ordered(changed)
     updated = {cause.kind for cause in first}
-    causes = [*messages]
-    if _enough(before, after):
-        # The GPU right after each run; before it the card may be asleep.
-        causes += _lower(kinds.POWER_LIMIT, before, after, "after.power_limit_watts", "{:.0f} W")
-        causes += [*_link(before, after), *_throttled(before, after)]
-        causes += _lower(kinds.SM_CLOCK, before, after, "after.clock_sm_hertz", "{:.0f} MHz", 1e6)
-        causes += _lower(
-            kinds.MEMORY_CLOCK, before, after, "after.clock_memory_hertz", "{:.0f} MHz", 1e6
-        )
-        causes += [*_battery(before, after), *_memory(before, after)]
-        causes += [*_texts(before, after), *_load(before, after)]
-    causes = [cause for cause in map(_renamed, causes) if cause.kind not in updated]
-    return (*first, *causes) or (Cause(kinds.NOTHING, detail="nothing that gpud records changed"),)
+    others = map(_renamed, (*messages, *_measured((before, after))))
+    causes = (*first, *(cause for cause in others if cause.kind not in updated))
+    return causes or (Cause(kinds.NOTHING, detail="nothing that gpud records changed"),)
 
 
 def ordered(causes: Iterable[Cause]) -> tuple[Cause, ...]:
@@ -80,96 +71,89 @@ def _renamed(cause: Cause) -> Cause:
     return Cause(kind, old, new, cause.detail)
 
 
-def _lower(  # noqa: PLR0913, PLR0917  # one row of a table
-    kind: str, before: Runs, after: Runs, name: str, form: str, scale: float = 1.0
-) -> Iterator[Cause]:
-    values = _numbers(before, name), _numbers(after, name)
-    if _enough(*values):
-        old, new = map(median, values)
-        if new < LOWER * old:
-            yield Cause(kind, form.format(old / scale), form.format(new / scale))
+def _measured(sides: Sides) -> Iterator[Cause]:
+    """Yield what the conditions show, of the GPU right after each run: before it it may sleep."""
+    if min(map(len, sides)) < FEWEST:
+        return
+    yield from _lower(sides, kinds.POWER_LIMIT, "after.power_limit_watts", "{:.0f} W")
+    yield from _link(sides)
+    yield from _throttled(sides)
+    yield from _lower(sides, kinds.SM_CLOCK, "after.clock_sm_hertz", "{:.0f} MHz", 1e6)
+    yield from _lower(sides, kinds.MEMORY_CLOCK, "after.clock_memory_hertz", "{:.0f} MHz", 1e6)
+    if _medians(_values(sides, "after.ac", bool)) == [1, 0]:
+        yield Cause(kinds.BATTERY, "mains", "battery")
+    shares = [[share for run in side if (share := _free(run)) is not None] for side in sides]
+    free = _medians(_enough(shares))
+    if free and free[1] < FULL <= free[0]:
+        yield Cause(kinds.MEMORY, f"{free[0]:.0%}", f"{free[1]:.0%}")
+    for name, kind in TEXTS.items():
+        usual = [_usual(_values([side], name, str)) for side in sides]
+        if None not in usual and usual[0] != usual[1]:
+            yield Cause(kind, *usual)
+    load = _medians(_values(sides, "load_1m", int, float))
+    if load and load[1] >= max(load[0] + LOAD, 2 * load[0]):
+        yield Cause(kinds.CPU_LOAD, f"{load[0]:.1f}", f"{load[1]:.1f}")
 
 
-def _link(before: Runs, after: Runs) -> Iterator[Cause]:
-    peaks = []
-    for name in ("after.pcie_generation", "after.pcie_width"):
-        values = _numbers(before, name), _numbers(after, name)
-        if not _enough(*values):
-            return
-        peaks.append([round(quantile(sorted(side), PEAK)) for side in values])
-    (old_generation, generation), (old_width, width) = peaks
-    if generation < old_generation or width < old_width:
-        yield Cause(kinds.PCIE, f"gen {old_generation} x{old_width}", f"gen {generation} x{width}")
+def _lower(sides: Sides, kind: str, name: str, form: str, scale: float = 1.0) -> Iterator[Cause]:
+    medians = _medians(_values(sides, name, int, float))
+    if medians and medians[1] < LOWER * medians[0]:
+        yield Cause(kind, *(form.format(value / scale) for value in medians))
 
 
-def _throttled(before: Runs, after: Runs) -> Iterator[Cause]:
+def _link(sides: Sides) -> Iterator[Cause]:
+    generations, widths = (
+        [round(quantile(sorted(side), PEAK)) for side in _values(sides, name, int, float)]
+        for name in ("after.pcie_generation", "after.pcie_width")
+    )
+    if generations and widths and (generations[1] < generations[0] or widths[1] < widths[0]):
+        ends = zip(generations, widths, strict=True)
+        yield Cause(kinds.PCIE, *(f"gen {generation} x{width}" for generation, width in ends))
+
+
+def _throttled(sides: Sides) -> Iterator[Cause]:
     """Name the reasons that hold the clocks down more often than before, and the heat."""
-    sides = []
-    for runs in (before, after):
-        texts = [run.get("after.throttle_reasons") for run in runs]
-        sides.append([set(text.split(",")) - {NONE, ""} for text in texts if isinstance(text, str)])
-    if not _enough(*sides):
+    texts = _values(sides, "after.throttle_reasons", str)
+    if not texts:
         return
     old, new = (
-        {reason: sum(reason in run for run in side) / len(side) for reason in SLOWED}
-        for side in sides
+        {reason: sum(reason in text.split(",") for text in side) / len(side) for reason in SLOWED}
+        for side in texts
     )
     risen = sorted(reason for reason in SLOWED if new[reason] >= old[reason] + RAISED)
     if risen:
         usual = sorted(reason for reason in SLOWED if old[reason] >= RAISED)
-        heat = None
-        degrees = [_numbers(side, "after.temperature_celsius") for side in (before, after)]
-        if _enough(*degrees) and median(degrees[1]) > median(degrees[0]):
-            heat = f"{median(degrees[0]):.0f} -> {median(degrees[1]):.0f} degrees C"
-        yield Cause(
-            kinds.THROTTLE, ", ".join(usual) or "by nothing", f"by {', '.join(risen)}", heat
-        )
+        heat = _medians(_values(sides, "after.temperature_celsius", int, float))
+        hotter = heat and heat[1] > heat[0]
+        detail = f"{heat[0]:.0f} -> {heat[1]:.0f} degrees C" if hotter else None
+        before = ", ".join(usual) or "by nothing"
+        yield Cause(kinds.THROTTLE, before, f"by {', '.join(risen)}", detail)
 
 
-def _battery(before: Runs, after: Runs) -> Iterator[Cause]:
-    mains = [
-        [int(value) for run in side if isinstance(value := run.get("after.ac"), bool)]
-        for side in (before, after)
-    ]
-    if _enough(*mains) and median(mains[0]) == 1 and median(mains[1]) == 0:
-        yield Cause(kinds.BATTERY, "mains", "battery")
+def _free(run: Mapping[str, Condition]) -> float | None:
+    """Return the share of GPU memory that was free before a run."""
+    free, used = (run.get(f"before.memory_{part}_bytes") for part in ("free", "used"))
+    if isinstance(free, (int, float)) and isinstance(used, (int, float)) and free + used > 0:
+        return free / (free + used)
+    return None
 
 
-def _memory(before: Runs, after: Runs) -> Iterator[Cause]:
-    """Compare the share of GPU memory that was free before each run."""
-    free = []
-    for side in (before, after):
-        names = "before.memory_free_bytes", "before.memory_used_bytes"
-        pairs = [[*_numbers([run], names[0]), *_numbers([run], names[1])] for run in side]
-        free.append([pair[0] / sum(pair) for pair in pairs if len(pair) > 1 and sum(pair) > 0])
-    if _enough(*free) and median(free[1]) < FULL <= median(free[0]):
-        yield Cause(kinds.MEMORY, f"{median(free[0]):.0%}", f"{median(free[1]):.0%}")
+def _usual(values: list[list[Any]]) -> str | None:
+    """Return the text that more than half of the runs name."""
+    [(text, count)] = Counter(values[0]).most_common(1) if values else [("", 0)]
+    return text if values and text and 2 * count > len(values[0]) else None
 
 
-def _texts(before: Runs, after: Runs) -> Iterator[Cause]:
-    """Compare what more than half of the runs that name a library or a clock source name."""
-    for name, kind in TEXTS.items():
-        usual = []
-        for side in (before, after):
-            texts = [text for run in side if isinstance(text := run.get(name), str) and text]
-            text, count = Counter(texts).most_common(1)[0] if _enough(texts) else ("", 0)
-            usual.append(text if 2 * count > len(texts) else None)
-        if None not in usual and usual[0] != usual[1]:
-            yield Cause(kind, *usual)
+def _values(sides: Sequence[Runs], name: str, *types: type) -> list[list[Any]]:
+    """Return a condition's values on both sides; empty where either has too few."""
+    return _enough(
+        [[value for run in side if type(value := run.get(name)) in types] for side in sides]
+    )
 
 
-def _load(before: Runs, after: Runs) -> Iterator[Cause]:
-    loads = _numbers(before, "load_1m"), _numbers(after, "load_1m")
-    if _enough(*loads):
-        old, new = map(median, loads)
-        if new >= max(old + LOAD, 2 * old):
-            yield Cause(kinds.CPU_LOAD, f"{old:.1f}", f"{new:.1f}")
+def _enough(values: list[list[Any]]) -> list[list[Any]]:
+    return values if all(len(side) >= FEWEST for side in values) else []
 
 
-def _numbers(runs: Runs, name: str) -> list[float]:
-    values = [run.get(name) for run in runs]
-    return [float(value) for value in values if type(value) in {int, float}]  # type: ignore[arg-type]
-
-
-def _enough(*sides: Sequence[object]) -> bool:
-    return all(len(side) >= FEWEST for side in sides)
+def _medians(values: list[list[Any]]) -> list[float]:
+    return [float(median(side)) for side in values]

@@ -12,13 +12,13 @@ import random
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-import msgspec
 import structlog
 from msgspec import structs
 
 from gpud.agent.alerts.message import RANK, Message, worst_first
 from gpud.agent.alerts.sink import TIMEOUT_S, attempt
-from gpud.agent.history import queries, records
+from gpud.agent.alerts.state import saved_state
+from gpud.agent.history import records
 from gpud.agent.history.records import SavedState, encoded
 from gpud.core.alerts import SINK_FAILING, Alert, Severity, SinkState
 from gpud.core.clock import Backoff
@@ -27,7 +27,7 @@ from gpud.core.health import Health, Level
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Iterable
 
     from gpud.agent.alerts.sink import Sink, Sinks
     from gpud.agent.alerts.state import AlertState
@@ -40,12 +40,9 @@ if TYPE_CHECKING:
 TICK_S: Final = 1.0
 RETRY: Final = Backoff(first_s=5.0, longest_s=600.0)
 FAILING_AFTER: Final = 3
-FAILING_AFTER_S: Final = 600.0
-"""After so many failures in a row, or after so long, the other sinks report a sink."""
+"""After so many failures in a row the other sinks report a sink."""
 ENDED_SHOWN_S: Final = 3600.0
 """How long an alert that ended stays in a sink that shows a state."""
-REMEMBERED_S: Final = 24 * 3600.0
-"""How long such a sink remembers what it has shown: its end is shown after a restart, too."""
 ROW: Final = "delivery"
 """Name of the row in ``states``: by sink, under "told", what it was sent."""
 
@@ -54,11 +51,10 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentAlert(Alert):
-    """An alert as it was sent, without evidence. ``delivered`` is False if the sink refused it."""
+    """An alert as it was sent, without evidence."""
 
     at_s: float  # Unix time
     at_mono_s: float = 0.0
-    delivered: bool = True
 
 
 SavedOutboxes: TypeAlias = dict[str, dict[str, list[SentAlert]]]
@@ -73,11 +69,6 @@ class Outbox:
         self._group_wait_s = group_wait_s
         self._repeat_interval_s = repeat_interval_s
 
-    @property
-    def complete(self) -> bool:
-        """Whether the sink has everything that it should have."""
-        return self.waiting_since_s is None and all(s.delivered for s in self.sent.values())
-
     def due(self, alerts: Iterable[Alert], now: Instant, *, quiet: bool) -> Message | None:
         """Return the message that is due now.
 
@@ -86,13 +77,8 @@ class Outbox:
         """
         latest = {alert.fingerprint: alert for alert in alerts}
         over = self._over(latest, now.wall_s, quiet=quiet)
-        # Resolved goes to whom it was sent; what a sink refused is forgotten.
-        self.sent = {
-            name: sent for name, sent in self.sent.items() if sent.delivered or name not in over
-        }
-        resolved = [alert for name, alert in over.items() if name in self.sent]
         fresh, repeated = ([], []) if quiet else self._firing(latest, now)
-        if not (fresh or resolved):
+        if not (fresh or over):
             self.waiting_since_s = None
         elif self.waiting_since_s is None:
             self.waiting_since_s = now.mono_s
@@ -101,11 +87,11 @@ class Outbox:
             return None
         firing = (*fresh, *repeated)
         acknowledged = {name for name, alert in latest.items() if alert.acknowledged_s is not None}
-        standing: dict[str, Alert] = {alert.fingerprint: alert for alert in firing}
-        for name, sent in self.sent.items():
-            if sent.delivered and name not in {*over, *acknowledged}:
-                standing.setdefault(name, sent)
-        return Message(worst_first(firing), worst_first(resolved), worst_first(standing.values()))
+        standing: dict[str, Alert] = {
+            name: sent for name, sent in self.sent.items() if name not in {*over, *acknowledged}
+        }
+        standing |= {alert.fingerprint: alert for alert in firing}
+        return Message(*map(worst_first, (firing, over.values(), standing.values())))
 
     def delivered(self, message: Message, now: Instant) -> None:
         """Remember what the sink has."""
@@ -114,26 +100,6 @@ class Outbox:
             del self.sent[alert.fingerprint]
         for alert in message.firing:
             self.sent[alert.fingerprint] = _sent(alert, now)
-
-    def showed(self, message: Message, now: Instant) -> None:
-        """Remember what a sink that shows a state has shown, for as long as an end may be shown."""
-        for alert in message.standing:
-            self.sent[alert.fingerprint] = _sent(alert, now)
-        shown = {alert.fingerprint for alert in (*message.standing, *message.resolved)}
-        self.sent = {
-            name: sent
-            for name, sent in self.sent.items()
-            if name in shown or now.wall_s - sent.at_s < REMEMBERED_S
-        }
-
-    def refused(self, message: Message, now: Instant) -> None:
-        """Remember what the sink refused for good: it is repeated later only."""
-        before = dict(self.sent)
-        self.delivered(message, now)
-        for alert in message.firing:
-            name = alert.fingerprint
-            had_it = name in before and before[name].delivered
-            self.sent[name] = replace(self.sent[name], delivered=had_it)
 
     def restore(self, past: Iterable[SentAlert], now: Instant) -> None:
         """Go on with what an earlier agent sent.
@@ -170,6 +136,23 @@ class Outbox:
         return over
 
 
+def state_to_show(alerts: Iterable[Alert], now_s: float, quiet_s: tuple[float, float]) -> Message:
+    """Return what fires, unacknowledged, and what ended within the last hour.
+
+    What has been so within the quiet time only, from its beginning to its end, is not shown.
+    """
+    standing, ended = [], []
+    for alert in alerts:
+        ends_s = now_s if alert.ends_s is None else alert.ends_s
+        if quiet_s[0] <= alert.starts_s and ends_s < quiet_s[1]:
+            continue
+        if not alert.firing and now_s - ends_s < ENDED_SHOWN_S:
+            ended.append(alert)
+        elif alert.firing and alert.acknowledged_s is None:
+            standing.append(alert)
+    return Message((), worst_first(ended), worst_first(standing))
+
+
 @dataclass(slots=True)
 class Channel:
     """One sink, what it was sent and how it does. Times are of the monotonic clock."""
@@ -177,48 +160,34 @@ class Channel:
     sink: Sink
     outbox: Outbox
     state: SinkState = field(default_factory=SinkState)
-    shown: Message | None = None  # of a sink that shows a state
+    shown: list[list[str]] | None = None  # of a sink that shows a state: fingerprints
     busy: bool = False  # a task sends to it
     failures: int = 0  # in a row
-    failing_since: Instant | None = None
+    failing_since_s: float = 0.0  # Unix time
     retry_at_s: float = 0.0
     proven: bool = False  # in this run it delivered, or had nothing to deliver
 
-    def due(self, alerts: Iterable[Alert], now: Instant, quiet_from_s: float) -> Message | None:
-        """Return what is due; ``quiet_from_s``: nothing newer is sent now, infinite for all."""
+    def due(
+        self, alerts: Iterable[Alert], now: Instant, quiet_s: tuple[float, float]
+    ) -> Message | None:
+        """Return what is due; ``quiet_s`` is the latest quiet time, in Unix time."""
         about_others = [
             alert
             for alert in alerts
             if alert.name != SINK_FAILING or alert.labels["sink"] != self.sink.name
         ]
-        if self.sink.shows:
-            return self._changed(about_others, now, quiet_from_s)
-        return self.outbox.due(about_others, now, quiet=quiet_from_s <= now.mono_s)
+        if not self.sink.shows:
+            return self.outbox.due(about_others, now, quiet=now.wall_s < quiet_s[1])
+        message = state_to_show(about_others, now.wall_s, quiet_s)
+        return None if self.shown == _names(message) else message
 
-    def _changed(
-        self, alerts: Collection[Alert], now: Instant, quiet_from_s: float
-    ) -> Message | None:
-        """Return what a sink that shows a state should show, None if it shows that."""
-        quiet_from_wall_s = quiet_from_s + now.wall_s - now.mono_s
-        past = self.outbox.sent
-        standing, ended = [], []
-        for alert in alerts:
-            if alert.ends_s is not None:
-                if alert.fingerprint in past and now.wall_s - alert.ends_s < ENDED_SHOWN_S:
-                    ended.append(alert)
-            elif alert.acknowledged_s is None and (
-                alert.fingerprint in past or alert.starts_s < quiet_from_wall_s
-            ):
-                standing.append(alert)
-        message = Message((), worst_first(ended), worst_first(standing))
-        return None if self.shown is not None and _same(message, self.shown) else message
+    def well(self) -> None:
+        """Note that it delivers, or that nothing waits for it."""
+        self.failures, self.proven = 0, True
 
     def failing(self, now: Instant) -> Alert | None:
         """Return the alert that this sink fails, None while it may pass."""
-        since = self.failing_since
-        if since is None or (
-            self.failures < FAILING_AFTER and now.mono_s - since.mono_s < FAILING_AFTER_S
-        ):
+        if self.failures < FAILING_AFTER:
             return None
         return Alert(
             name=SINK_FAILING,
@@ -226,7 +195,7 @@ class Channel:
             labels={"sink": self.sink.name},
             summary=f"alerts do not arrive through {self.sink.name}",
             description=self.state.detail or "",
-            starts_s=since.wall_s,
+            starts_s=self.failing_since_s,
             updated_s=now.wall_s,
             fix=self.state.fix,
         )
@@ -281,29 +250,28 @@ class Delivery:
         snapshot, now = self._board.read(), self._now()
         if snapshot.alerts.published_s is None:
             return
-        quiet_from_s = self._quiet_from_s(snapshot.machine.resumed_mono_s, now)
-        quiet = quiet_from_s <= now.mono_s
+        # Quiet for a while after a start or a pause of the machine.
+        since_s = max(self._started_s, snapshot.machine.resumed_mono_s or 0.0)
+        quiet_from_s = since_s + now.wall_s - now.mono_s
+        quiet_s = quiet_from_s, quiet_from_s + self._warm_up_s
         for channel in self._channels:
             if channel.busy or now.mono_s < channel.retry_at_s:
                 continue
-            message = channel.due(snapshot.alerts.alerts, now, quiet_from_s)
+            message = channel.due(snapshot.alerts.alerts, now, quiet_s)
             if message is not None:
                 channel.busy = True
                 tasks.create_task(self._send(channel, message))
-            elif not quiet and (channel.sink.shows or channel.outbox.complete):
-                channel.failures, channel.failing_since, channel.proven = 0, None, True
+            elif channel.sink.shows or (
+                now.wall_s >= quiet_s[1] and channel.outbox.waiting_since_s is None
+            ):
+                channel.well()
         # The alerts of sinks of an earlier run go on until it is known.
         failing = [alert for c in self._channels if (alert := c.failing(now)) is not None]
-        unsure = [channel.sink.name for channel in self._channels if not channel.proven]
-        self._alerts.sync({SINK_FAILING}, failing, now.wall_s, unsure)
+        unproven = [channel.sink.name for channel in self._channels if not channel.proven]
+        self._alerts.sync({SINK_FAILING}, failing, now.wall_s, unproven)
         if self._unsaved:
             self._unsaved = False
             tasks.create_task(self._save())
-
-    def _quiet_from_s(self, resumed_s: float | None, now: Instant) -> float:
-        """Return when the quiet time after a start or a pause began, infinite if there is none."""
-        since_s = max(self._started_s, resumed_s or 0.0)
-        return since_s if now.mono_s < since_s + self._warm_up_s else float("inf")
 
     async def _send(self, channel: Channel, message: Message) -> None:
         try:
@@ -311,34 +279,29 @@ class Delivery:
             if error is None:
                 self._delivered(channel, message)
             else:
-                self._failed(channel, message, error)
+                self._failed(channel, error)
         finally:
             channel.busy = False
 
     def _delivered(self, channel: Channel, message: Message) -> None:
         now, count = self._now(), len(message.firing) + len(message.resolved)
         if channel.sink.shows:
-            channel.shown, count = message, len(message.standing) + len(message.resolved)
-            channel.outbox.showed(message, now)
+            channel.shown, count = _names(message), len(message.standing) + len(message.resolved)
         else:
             channel.outbox.delivered(message, now)
-        self._unsaved = True
+            self._unsaved = True
         if count:
             log.info("alerts_delivered", sink=channel.sink.name, alerts=count)
-        channel.failures, channel.failing_since, channel.proven = 0, None, True
+        channel.well()
         sent, failed = channel.state.sent + bool(count), channel.state.failed
         self._publish(channel, SinkState(sent, failed, last_success_s=now.wall_s))
 
-    def _failed(self, channel: Channel, message: Message, error: DeliveryError) -> None:
+    def _failed(self, channel: Channel, error: DeliveryError) -> None:
         now = self._now()
+        channel.failing_since_s = channel.failing_since_s if channel.failures else now.wall_s
         channel.failures += 1
-        channel.failing_since = channel.failing_since or now
-        if error.again or channel.sink.shows:
-            delay_s = self._retry.delay_s(channel.failures + 1, random.random())  # noqa: S311
-            channel.retry_at_s = now.mono_s + delay_s
-        else:
-            channel.outbox.refused(message, now)
-            self._unsaved = True
+        delay_s = self._retry.delay_s(channel.failures + 1, random.random())  # noqa: S311
+        channel.retry_at_s = now.mono_s + delay_s
         name, detail = channel.sink.name, escaped(str(error))
         fix = None if error.fix is None else escaped(error.fix)
         log.warning("alerts_not_delivered", sink=name, reason=error.reason, detail=detail, fix=fix)
@@ -352,7 +315,7 @@ class Delivery:
         channel.state = state
         before = self._board.read().alerts
         sinks = {**before.sinks, channel.sink.name: state}
-        self._board.publish(alerts=msgspec.structs.replace(before, sinks=sinks))
+        self._board.publish(alerts=structs.replace(before, sinks=sinks))
         self._publish_health()
 
     def _publish_health(self) -> None:
@@ -367,24 +330,16 @@ class Delivery:
         self._board.set_health("alerts", health)
 
     async def _load(self) -> None:
-        """Read what the sinks were sent before; a history that is not readable has until alerts."""
-        state = None
-        while True:
-            try:
-                state = await self._history.read(queries.state, ROW)
-                break
-            except StoreError as error:
-                if self._now().mono_s >= self._started_s + self._warm_up_s:
-                    log.warning("deliveries_forgotten", reason=error.reason, detail=str(error))
-                    return
-            await asyncio.sleep(self._tick_s)
+        """Read what the sinks were sent before. Without a history what fires is sent once more."""
         try:
-            past = msgspec.json.decode(state.body if state else b"{}", type=SavedOutboxes)
-        except msgspec.MsgspecError as error:
-            log.warning("deliveries_forgotten", reason="damaged", detail=str(error))
+            past = await self._history.read(saved_state, ROW, SavedOutboxes)
+        except StoreError as error:
+            log.warning("deliveries_forgotten", reason=error.reason, detail=str(error))
             return
         for channel in self._channels:
-            channel.outbox.restore(past.get(channel.sink.name, {}).get("told", []), self._now())
+            if not channel.sink.shows:
+                sent = past.get(channel.sink.name, {}).get("told", [])
+                channel.outbox.restore(sent, self._now())
 
     async def _save(self) -> None:
         """Write what the sinks were sent, beside the deliveries: a slow disk delays none."""
@@ -397,11 +352,9 @@ class Delivery:
             log.warning("deliveries_not_kept", reason=error.reason, detail=str(error))
 
 
-def _same(message: Message, other: Message) -> bool:
-    """Return whether two messages of a sink that shows a state are about the same alerts."""
-    return [[a.fingerprint for a in part] for part in (message.standing, message.resolved)] == [
-        [a.fingerprint for a in part] for part in (other.standing, other.resolved)
-    ]
+def _names(message: Message) -> list[list[str]]:
+    """Name the alerts of a message of a sink that shows a state."""
+    return [[a.fingerprint for a in part] for part in (message.standing, message.resolved)]
 
 
 def _sent(alert: Alert, now: Instant) -> SentAlert:

@@ -8,7 +8,7 @@ after two minutes of silence, and so is a GPU that hangs under a new driver. A c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -53,8 +53,6 @@ SILENT_S: Final = 120.0
 """A driver that is being replaced takes NVML away for a minute."""
 AFTER_RESUME_S: Final = 120.0
 """A failure so soon after a pause of the machine is due to the pause."""
-OTHERS_S: Final = 1200.0
-"""How long the results of other probes are awaited; large ones run every 15 minutes."""
 UNTRIED_S: Final = 3600.0
 """What nothing has tried for so long is lost no more: a probe was switched off, a GPU is gone."""
 STAYS_S: Final = 120.0
@@ -106,19 +104,17 @@ class SavedFunctions(msgspec.Struct, frozen=True):
     version: Literal[1] = 1
 
 
-class FunctionObservation(NamedTuple):
-    """One result of a subject, at ``mark`` of the monotonic clock; None: it works."""
-
-    mark: float
-    why: Why | None = None
-
-
 class Course(NamedTuple):
     """The latest results of a subject: failures in a row, and the moment of the first of them."""
 
-    mark: float  # of the latest result
+    mark: float  # of the latest result, by the monotonic clock
     failures: int = 0
     first_s: float = 0.0
+
+
+Results: TypeAlias = "Mapping[Subject, tuple[float, Why | None]]"
+Result: TypeAlias = "tuple[Subject, tuple[float, Why | None]]"
+"""Of each subject the mark of its latest result, and why it fails; None: it works."""
 
 
 class Functions:
@@ -162,16 +158,12 @@ class Functions:
             if why is None or any(subject == s or _part(subject, s) for s in self.lost):
                 continue
             if self._failed_enough(subject, why, driver, now.mono_s, hangs=hangs):
-                whole = self._whole(subject, why, now.mono_s)
-                if whole is not None:
-                    old = self.worked[subject]
-                    self.lost[whole] = Lost(whole, old, driver, why, now.wall_s)
+                whole = self._whole(subject, why)
+                self.lost[whole] = Lost(whole, self.worked[subject], driver, why, now.wall_s)
         parts = [s for s in self.lost if any(_part(s, whole) for whole in self.lost)]
         self.lost = {s: loss for s, loss in self.lost.items() if s not in parts}
 
-    def _count(
-        self, results: Mapping[Subject, FunctionObservation], driver: str | None, now_s: float
-    ) -> set[Subject]:
+    def _count(self, results: Results, driver: str | None, now_s: float) -> set[Subject]:
         """Count each result once, and return the subjects that have another one than before."""
         courses, fresh = {}, set()
         for subject, (mark, why) in results.items():
@@ -190,25 +182,20 @@ class Functions:
         self._courses = courses
         return fresh
 
-    def _end(
-        self,
-        results: Mapping[Subject, FunctionObservation],
-        fresh: set[Subject],
-        snapshot: Snapshot,
-        now_s: float,
-    ) -> None:
+    def _end(self, results: Results, fresh: set[Subject], snapshot: Snapshot, now_s: float) -> None:
         """End the loss of what works again, is well without it, or is not tried any more."""
-        works = {subject for subject, result in results.items() if result.why is None}
+        works = {subject for subject, (_, why) in results.items() if why is None}
         works |= {Subject(CUDA, subject.gpu) for subject in works & fresh if subject.kind == PROBE}
+        works |= {
+            Subject(name) for name, health in snapshot.health.items() if health.level is Level.OK
+        }
         tried_s = self._tried_s
         self._tried_s = {
             subject: now_s if subject in results else tried_s.get(subject, now_s)
             for subject in self.lost
         }
         for subject, last_s in self._tried_s.items():
-            health = None if subject.gpu else snapshot.health.get(subject.kind)
-            well = health is not None and health.level is Level.OK
-            if subject in works or well or now_s - last_s >= UNTRIED_S:
+            if subject in works or now_s - last_s >= UNTRIED_S:
                 del self.lost[subject]
 
     def _failed_enough(
@@ -231,26 +218,24 @@ class Functions:
             return course.failures >= UNDER_ANOTHER
         return lasted_s >= DRIVER_SURE_S and course.failures >= UNDER_THE_SAME
 
-    def _whole(self, subject: Subject, why: Why, now_s: float) -> Subject | None:
-        """Return what is lost: a GPU without a working probe, or a probe; None: not sure yet."""
+    def _whole(self, subject: Subject, why: Why) -> Subject:
+        """Return what is lost: of a probe itself where another one works, else its GPU."""
         if subject.kind != PROBE:
             return subject
         since_s = self._courses[subject].first_s
         others = [
             course
             for other, course in self._courses.items()
-            if (other.kind, other.gpu) == (PROBE, subject.gpu)
-            and other != subject
-            and other in self.worked
+            if other[:2] == subject[:2] and other != subject and other in self.worked
         ]
-        if any(not course.failures and course.mark >= since_s for course in others):
+        works = any(not course.failures and course.mark >= since_s for course in others)
+        fails = any(course.failures for course in others)
+        if works or (why.reason in OF_A_PROBE and not fails):
             return subject
-        if why.reason not in OF_A_PROBE or any(course.failures for course in others):
-            return Subject(CUDA, subject.gpu)
-        return subject if now_s - since_s >= OTHERS_S else None
+        return Subject(CUDA, subject.gpu)
 
 
-def observe(snapshot: Snapshot) -> dict[Subject, FunctionObservation]:
+def observe(snapshot: Snapshot) -> Results:
     """Return the latest result of each subject; what says nothing of the driver is skipped."""
     return dict([*_cuda(snapshot), *_probes(snapshot), *_nvml(snapshot), *_container(snapshot)])
 
@@ -268,7 +253,7 @@ def current_driver(snapshot: Snapshot, now: Instant) -> str | None:
     return None
 
 
-def _cuda(snapshot: Snapshot) -> Iterator[tuple[Subject, FunctionObservation]]:
+def _cuda(snapshot: Snapshot) -> Iterator[Result]:
     inventory, mark = snapshot.measure.inventory, snapshot.measure.inventory_mono_s
     if inventory is None or mark is None or _says_nothing(inventory.failure):
         return
@@ -277,12 +262,12 @@ def _cuda(snapshot: Snapshot) -> Iterator[tuple[Subject, FunctionObservation]]:
         why = _why(inventory.failure)
         if health is not None and health.level is not Level.OK:
             why = Why(why.reason, why.detail, health.fix)
-        yield Subject(CUDA), FunctionObservation(mark, why)
+        yield Subject(CUDA), (mark, why)
     elif inventory.devices:
-        yield Subject(CUDA), FunctionObservation(mark)
+        yield Subject(CUDA), (mark, None)
 
 
-def _probes(snapshot: Snapshot) -> Iterator[tuple[Subject, FunctionObservation]]:
+def _probes(snapshot: Snapshot) -> Iterator[Result]:
     uuids = {gpu.number: uuid for uuid, gpu in snapshot.gpus.items()}
     for key, state in snapshot.measure.probes.items():
         uuid = None if key.gpu is None else uuids.get(key.gpu)
@@ -290,36 +275,35 @@ def _probes(snapshot: Snapshot) -> Iterator[tuple[Subject, FunctionObservation]]
             continue
         if not _says_nothing(state.failure):
             why = None if state.failure is None else _why(state.failure)
-            yield Subject(PROBE, uuid, key.probe), FunctionObservation(state.finished_mono_s, why)
+            yield Subject(PROBE, uuid, key.probe), (state.finished_mono_s, why)
 
 
-def _nvml(snapshot: Snapshot) -> Iterator[tuple[Subject, FunctionObservation]]:
+def _nvml(snapshot: Snapshot) -> Iterator[Result]:
     answer, health = snapshot.telemetry.answers.get(NVML), snapshot.health.get(NVML)
     if answer is None:
         return
     if answer.reason is None:
-        yield Subject(NVML), FunctionObservation(answer.taken_mono_s)
+        yield Subject(NVML), (answer.taken_mono_s, None)
     elif health is not None and health.level > Level.OK:  # where there is no GPU it is well
-        why = Why(answer.reason, answer.detail, health.fix)
-        yield Subject(NVML), FunctionObservation(answer.taken_mono_s, why)
+        yield Subject(NVML), (answer.taken_mono_s, Why(answer.reason, answer.detail, health.fix))
 
 
-def _container(snapshot: Snapshot) -> Iterator[tuple[Subject, FunctionObservation]]:
+def _container(snapshot: Snapshot) -> Iterator[Result]:
     """Look at the last run in a container; a failure counts beside a good in-process run."""
-    report = None if snapshot.root.report is None else snapshot.root.report.containers
-    if report is None or report.run is None:
+    report, compared = snapshot.root.report, snapshot.root.comparison
+    status = None if report is None else report.containers
+    if status is None or status.run is None:
         return
-    mark, failure = report.run.finished_mono_s, report.run.failure
+    mark, failure = status.run.finished_mono_s, status.run.failure
     if failure is None:
-        yield Subject(CONTAINER), FunctionObservation(mark)
-        return
-    compared = snapshot.root.comparison
-    alone = (
+        yield Subject(CONTAINER), (mark, None)
+    elif (
         compared is not None
         and compared.verdict is containers.ContainerVerdict.ONLY_CONTAINER_FAILS
-    )
-    if alone and report.image_present is not False and not _says_nothing(failure):
-        yield Subject(CONTAINER), FunctionObservation(mark, _why(failure))
+        and status.image_present is not False
+        and not _says_nothing(failure)
+    ):
+        yield Subject(CONTAINER), (mark, _why(failure))
 
 
 def _says_nothing(failure: Failure | None) -> bool:
@@ -342,18 +326,11 @@ def _part(subject: Subject, whole: Subject) -> bool:
     return not whole.gpu or (subject.gpu == whole.gpu and subject.kind == PROBE)
 
 
-class Failed(NamedTuple):
-    """The first and the last moment at which a component was failed."""
-
-    first_s: float
-    last_s: float
-
-
 class Components:
     """Components that fail, and those of them that are reported. A restart begins with neither."""
 
     def __init__(self) -> None:
-        self.failed: dict[str, Failed] = {}
+        self.failed: dict[str, tuple[float, float]] = {}  # the first and the last moment
         self.reported: frozenset[str] = frozenset()
 
     def update(
@@ -371,11 +348,11 @@ class Components:
         """
         failed = {}
         for name, state in health.items():
-            before = self.failed.get(name)
+            first_s, last_s = self.failed.get(name, (now_s, float("-inf")))
             if state.level is Level.FAILED:
-                failed[name] = Failed(before.first_s if before else now_s, now_s)
-            elif state.level > Level.OK and before and now_s - before.last_s < RESTS_S:
-                failed[name] = before
+                failed[name] = first_s, now_s
+            elif state.level > Level.OK and now_s - last_s < RESTS_S:
+                failed[name] = first_s, last_s
         explained, undecided = covered(lost), covered(pending)
         self.failed = failed
         self.reported = frozenset(

@@ -26,15 +26,6 @@ MOST: Final = 64
 STILL_FIRING: Final = "0001-01-01T00:00:00Z"
 _OFFSET, _PRIME, _64_BITS = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1  # FNV-1a
 _YEAR_9999_S: Final = 253402300799.0
-_ASCII: Final = str.maketrans(
-    {
-        "\N{MICRO SIGN}": "u",
-        "\N{GREEK SMALL LETTER MU}": "u",
-        "\N{RIGHTWARDS ARROW}": "->",
-        "\N{PLUS-MINUS SIGN}": "+-",
-        "\N{HORIZONTAL ELLIPSIS}": "...",
-    }
-)
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -63,12 +54,6 @@ def plain(text: str) -> str:
 def cut(text: str, limit: int) -> str:
     """Shorten a text to ``limit`` characters; three dots mark the cut."""
     return text if len(text) <= limit else text[: max(limit - 3, 0)] + "..."[:limit]
-
-
-def ascii_line(text: str, limit: int) -> str:
-    """Write a text as one line of printable ASCII of at most ``limit`` characters."""
-    letters = escaped(text).translate(_ASCII)
-    return cut("".join(letter if " " <= letter <= "~" else "?" for letter in letters), limit)
 
 
 def title(message: Message, host: str = "") -> str:
@@ -127,10 +112,14 @@ def fingerprint(labels: Mapping[str, str]) -> str:
     return f"{state:016x}"
 
 
+def moment(at_s: float) -> datetime:
+    """Return Unix time in UTC; a time beyond the calendar becomes its nearest day."""
+    return datetime.fromtimestamp(min(max(at_s, 0.0), _YEAR_9999_S), UTC)
+
+
 def rfc3339(at_s: float) -> str:
-    """Write Unix time as Alertmanager does; a time beyond the calendar becomes its nearest day."""
-    moment = datetime.fromtimestamp(min(max(at_s, 0.0), _YEAR_9999_S), UTC)
-    text = moment.isoformat(timespec="milliseconds").removesuffix("+00:00")
+    """Write Unix time as Alertmanager does."""
+    text = moment(at_s).isoformat(timespec="milliseconds").removesuffix("+00:00")
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text}Z"
 
 

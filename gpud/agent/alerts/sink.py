@@ -27,7 +27,7 @@ from gpud.core.settings import Settings, config_path
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping
 
 TIMEOUT_S: Final = 10.0
 """The deadline of one delivery: name lookup, connection, TLS and answer together."""
@@ -121,8 +121,8 @@ async def run_job(
     """
 
     def failure(reason: str, words: str) -> DeliveryError:
-        fix, again = fixes.get(reason, otherwise), reason != "bad_url"
-        return DeliveryError(f"{place}: {escaped(words)}", reason=reason, fix=fix, again=again)
+        fix = fixes.get(reason, otherwise)
+        return DeliveryError(f"{place}: {escaped(words)}", reason=reason, fix=fix)
 
     timeout_s = context.timeout_s
     content = json.dumps(job | {"timeout_s": timeout_s}).encode()
@@ -140,6 +140,45 @@ async def run_job(
     if "reason" in result:
         raise failure(str(result["reason"]), str(result["detail"]))
     return result
+
+
+class Program:
+    """A program that a sink starts: one at a time, killed at the deadline.
+
+    One that was killed and stays, in the kernel or with Windows, keeps the next one waiting.
+    """
+
+    def __init__(self, context: Context, name: str, fix: str) -> None:
+        self._context = context
+        self._name = name
+        self._fix = fix
+        self._left = children.Left()
+
+    async def run(self, start: Callable[..., Awaitable[children.Ended]]) -> children.Ended:
+        """Await ``start`` with a deadline and ``started``. Errors: ``DeliveryError``."""
+        if (state := self._left.condition()) is not None:
+            raise self.failure("stuck", f"was killed the last time and is still there ({state})")
+        self._context.spawned()
+        deadline_s = self._context.timeout_s
+        try:
+            ended = await start(deadline_s=deadline_s, started=self._left.began)
+        except OSError as error:
+            raise self.failure("spawn_failed", f"cannot be started: {error.strerror}") from error
+        self._left.ended(ended)
+        if ended.overflowed:
+            words = f"said more than {children.STDOUT_BYTES} bytes and was ended"
+            raise self.failure("too_talkative", words)
+        if ended.killed:
+            raise self.failure("timed_out", f"had not ended after {deadline_s:g} s")
+        return ended
+
+    def failure(
+        self, reason: str, words: str, output: str = "", fix: str | None = None
+    ) -> DeliveryError:
+        """Return the error that the program did not deliver, with what it printed."""
+        lines = "\n".join(escaped(line) for line in output.splitlines())
+        text = f"{self._name} {escaped(words)}"
+        return DeliveryError(text, reason=reason, fix=fix or self._fix, output=lines)
 
 
 def run_test(settings: Settings, name: str | None = None) -> tuple[list[str], int]:
@@ -171,19 +210,16 @@ def run_test(settings: Settings, name: str | None = None) -> tuple[list[str], in
         starts_s=time.time(),
         updated_s=time.time(),
     )
-    errors = asyncio.run(_send(chosen, Message((alert,), (), (alert,)), context.timeout_s))
+
+    async def send() -> list[DeliveryError | None]:
+        message = Message((alert,), (), (alert,))
+        attempts = (attempt(sink, message, context.timeout_s) for sink in chosen)
+        return await asyncio.gather(*attempts)
+
+    errors = asyncio.run(send())
     for sink, error in zip(chosen, errors, strict=True):
         lines += _result(sink, error)
     return lines, 1 if any(errors) or refused else 0
-
-
-async def _send(
-    chosen: Sequence[Sink], message: Message, timeout_s: float
-) -> list[DeliveryError | None]:
-    attempts: list[Coroutine[Any, Any, DeliveryError | None]] = [
-        attempt(sink, message, timeout_s) for sink in chosen
-    ]
-    return await asyncio.gather(*attempts)
 
 
 def _result(sink: Sink, error: DeliveryError | None) -> list[str]:

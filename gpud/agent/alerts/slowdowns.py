@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpud.agent.alerts import causes, wording
-from gpud.agent.alerts.message import plain
+from gpud.agent.alerts import causes
+from gpud.agent.alerts.message import moment, plain
 from gpud.agent.regression.causes import DRIVER, OF_THE_DRIVER
 from gpud.agent.regression.detector import Alarm, ChangeKind
 from gpud.agent.regression.detector.model import SLACK_S, alike, confirmed
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from gpud.agent.regression.detector import StreamStanding
 
+CRITICAL_FROM = 1.5
+"""A slowdown from which on somebody should look now; noise has never been so slow."""
 LONGEST_WINDOW, SHORTEST_WINDOW = 120, 8
 """Samples of a second window; it is as long as the first one, within these."""
 
@@ -186,8 +188,8 @@ class Slowdowns:
             return
         agreeing = [s for s in self.suspects if _agree(s.finding, finding)]
         joins = any(_same_cause(incident, finding) for incident in self.firing)
-        sure = not alarm.suspect and finding.slowdown >= wording.CRITICAL_FROM
-        if joins or agreeing or sure:
+        certain = not alarm.suspect and finding.slowdown >= CRITICAL_FROM
+        if joins or agreeing or certain:
             self._confirm(finding, [] if joins else agreeing, now_s)
         else:
             self.suspects.append(Suspect(finding, finding.judged))
@@ -269,10 +271,7 @@ def _named(findings: list[AlarmFinding]) -> tuple[str, dict[str, str]]:
         return name, {"kind": kind, "old": old, "new": new}
     strongest = max(findings, key=lambda finding: finding.slowdown)
     since_s = min(finding.alarm.since_s for finding in findings)
-    labels = {
-        "kind": str(strongest.alarm.kind),
-        "since": wording.moment(since_s, "%Y-%m-%dT%H:%MZ"),
-    }
+    labels = {"kind": str(strongest.alarm.kind), "since": f"{moment(since_s):%Y-%m-%dT%H:%MZ}"}
     if strongest.key.gpu is not None:
         labels["uuid"] = plain(strongest.key.gpu)
     return SLOWDOWN, labels

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
@@ -98,9 +97,7 @@ class AlertState:
         self._started_s = now().mono_s
         self._shown: tuple[Alert, ...] | None = None
         self._worded: object = None  # what the alerts of incidents were last made of
-        self._written: tuple[object, ...] | None = (
-            None  # what the rows in ``states`` were last made of
-        )
+        self._written: tuple[object, ...] = (0,)  # what ``states`` were last made of
         self._retry_at_s = 0.0
 
     @property
@@ -120,10 +117,10 @@ class AlertState:
         if not self._waiting:
             return
         while self._waiting:
-            decided = self._waiting[0]
-            finding = await _finding(decided, self._history, self._board.read())
-            self._slowdowns.add(finding, decided.alarm.at_s)
-            self._waiting.remove(decided)
+            raised = self._waiting[0]
+            finding = await _finding(raised, self._history, self._board.read())
+            self._slowdowns.add(finding, raised.alarm.at_s)
+            self._waiting.remove(raised)
         await self.settle()
 
     def observe(self, stream: StreamKey, standing: StreamStanding, at_s: float) -> None:
@@ -149,17 +146,16 @@ class AlertState:
         keep: Collection[str] = (),
     ) -> None:
         """Make ``alerts`` those of ``names`` that fire; others end unless ``keep`` has a label."""
-        current = set()
-        for alert in alerts:
-            current.add(alert.fingerprint)
-            before = self._alerts.get(alert.fingerprint)
-            if before is not None and (before.firing or before.starts_s == alert.starts_s):
-                alert = _continued(before, alert)  # noqa: PLW2901
-            if alert != before:
-                self._set(alert)
+        current = {alert.fingerprint: alert for alert in alerts}
+        for fingerprint, alert in current.items():
+            before = self._alerts.get(fingerprint)
+            same = before is not None and (before.firing or before.starts_s == alert.starts_s)
+            latest = _continued(before, alert) if before is not None and same else alert
+            if latest != before:
+                self._set(latest)
         for fingerprint, alert in [*self._alerts.items()]:
-            unsure = not set(keep).isdisjoint(alert.labels.values())
-            if alert.firing and alert.name in names and fingerprint not in current and not unsure:
+            over = alert.firing and alert.name in names and fingerprint not in current
+            if over and set(keep).isdisjoint(alert.labels.values()):
                 self._set(replace(alert, ends_s=max(now_s, alert.starts_s), updated_s=now_s))
 
     @contextlib.contextmanager
@@ -182,16 +178,10 @@ class AlertState:
             self._slowdowns.suspects = past.suspects
             self._functions.resume(worked)
             self._gpus = past.gpus | self._gpus
-            own, self._alerts = self._alerts, {}
-            for alert in alerts:  # the latest last: an earlier one of the same name is over
-                before = self._alerts.get(alert.fingerprint)
-                if before is not None and before.firing:
-                    over = replace(before, ends_s=max(alert.starts_s, before.starts_s))
-                    self._unwritten[over.fingerprint, over.starts_s] = over
-                self._alerts[alert.fingerprint] = alert
-            for alert in own.values():  # of health, from before the history could be read
-                before = self._alerts.get(alert.fingerprint, alert)
-                self._set(_continued(before, alert) if before.firing else alert)
+            earlier = {alert.fingerprint: alert for alert in alerts}
+            self._alerts |= earlier  # what is so already goes on as it was
+            unwritten = self._unwritten.items()
+            self._unwritten = {key: alert for key, alert in unwritten if key[0] not in earlier}
             self._loaded = True
 
     async def run(self) -> None:
@@ -225,16 +215,8 @@ class AlertState:
             uuid: f"GPU {gpu.number} ({gpu.name})" if gpu.name else f"GPU {gpu.number}"
             for uuid, gpu in snapshot.gpus.items()
         }
-        before = dict(self._functions.lost)
         self._functions.update(snapshot, now)
         lost = self._functions.lost
-        for event, these, others in (
-            ("function_lost", lost, before),
-            ("function_back", before, lost),
-        ):
-            for subject in these.keys() - others.keys():
-                loss = these[subject]
-                log.warning(event, subject=list(subject), old=loss.old, new=loss.new)
         platform = self._platform
         alerts = [wording.lost(loss, self._gpus, platform) for loss in lost.values()]
         self.sync({FUNCTION_LOST}, alerts, now.wall_s)
@@ -249,13 +231,13 @@ class AlertState:
         reported = sorted(self._components.reported)
         alerts = [wording.unwell(name, health[name], now.wall_s) for name in reported]
         early = now.mono_s - self._started_s < functions.PATIENCE_S
-        unsure = {
+        undecided = {
             name
             for alert in self._alerts.values()
             if (name := alert.labels.get("component", ""))
             and (name in self._components.failed or (early and name not in health))
         }
-        self.sync({UNWELL}, alerts, now.wall_s, unsure - functions.covered(lost))
+        self.sync({UNWELL}, alerts, now.wall_s, undecided - functions.covered(lost))
 
     @property
     def _platform(self) -> Platform:
@@ -289,8 +271,8 @@ class AlertState:
         firing = [alert for alert in self._alerts.values() if alert.firing]
         self._alerts = {alert.fingerprint: alert for alert in (*firing, *ended)}
         shown = tuple(sorted(self._alerts.values(), key=_order))
-        sure = self._loaded or shown or self._shown is not None  # that there are none, is news too
-        if sure and shown != self._shown and not self._replaying:
+        complete = self._loaded or shown or self._shown is not None  # none at all is news too
+        if complete and shown != self._shown and not self._replaying:
             self._shown = shown
             before = self._board.read().alerts
             alerts = msgspec.structs.replace(before, alerts=shown, published_s=now_s)
@@ -301,7 +283,7 @@ class AlertState:
         slowdowns, file = self._slowdowns, self._history.opened
         worked = self._functions.saved()
         basis = (file, slowdowns.revision, tuple(self._gpus.items()), worked)
-        if self._written is not None and self._written[0] != file:  # it may be a new file
+        if self._written[0] not in {0, file}:  # it may be a new file
             self._unwritten = {(a.fingerprint, a.starts_s): a for a in self._alerts.values()}
         if not self._unwritten and basis == self._written:
             return
@@ -325,12 +307,8 @@ class AlertState:
 
 def put(transaction: sqlite3.Connection, alerts: Iterable[Alert]) -> None:
     """Write alerts, each in place of what was written of it before; the caller commits."""
-    rows = []
-    for alert in map(alert_report, alerts):
-        # Not msgspec's encoder: it refuses half a surrogate pair, which becomes "?" here.
-        text = json.dumps(msgspec.to_builtins(alert), ensure_ascii=False)
-        body = text.encode(errors="replace").decode()
-        rows.append((alert.fingerprint, alert.starts_s, alert.updated_s, alert.ends_s, body))
+    reports = map(alert_report, alerts)
+    rows = [(a.fingerprint, a.starts_s, a.updated_s, a.ends_s, encoded(a)) for a in reports]
     transaction.executemany(
         "INSERT OR REPLACE INTO alerts (fingerprint, starts_s, updated_s, ends_s, body)"
         " VALUES (?, ?, ?, ?, ?)",
@@ -358,18 +336,19 @@ def _rows(
 def _read(
     connection: sqlite3.Connection, since_s: float
 ) -> tuple[list[Alert], SavedIncidents, SavedFunctions]:
-    """Read what was written, of each alert the latest last; a damaged row starts empty."""
+    """Read what was written, of each alert the latest last."""
     firing = _rows(connection, "ends_s IS NULL", (), Alert)
     recent = "ends_s >= ? ORDER BY ends_s DESC LIMIT ?"
     alerts = [*firing, *_rows(connection, recent, (since_s, MOST_ENDED), Alert)]
     return (
         sorted(alerts, key=lambda alert: (alert.firing, alert.starts_s)),
-        _state(connection, LEDGER, SavedIncidents),
-        _state(connection, FUNCTIONS, SavedFunctions),
+        saved_state(connection, LEDGER, SavedIncidents),
+        saved_state(connection, FUNCTIONS, SavedFunctions),
     )
 
 
-def _state(connection: sqlite3.Connection, name: str, kind: type[T]) -> T:
+def saved_state(connection: sqlite3.Connection, name: str, kind: type[T]) -> T:
+    """Read a row of ``states``; one that is absent or damaged is empty."""
     row = queries.state(connection, name)
     try:
         return kind() if row is None else msgspec.json.decode(row.body, type=kind)
@@ -399,26 +378,26 @@ def _order(alert: Alert) -> tuple[bool, bool, int, float]:
     return not alert.firing, acknowledged, -RANK[alert.severity], -alert.starts_s
 
 
-async def _finding(decided: StreamAlarm, history: History, snapshot: Snapshot) -> AlarmFinding:
+async def _finding(raised: StreamAlarm, history: History, snapshot: Snapshot) -> AlarmFinding:
     """Return an alarm with its likely causes; an improvement needs none."""
-    alarm, sides = decided.alarm, Sides()
-    changed = tuple(Cause(d.kind, d.old, d.new) for d in decided.differences)
+    alarm, sides = raised.alarm, Sides()
+    changed = tuple(Cause(d.kind, d.old, d.new) for d in raised.differences)
     likely: tuple[Cause, ...] = ()
     if alarm.worse:
         most, slow = max(COMPARED, alarm.samples), alarm.kind is ChangeKind.SLOW_STATE
         with contextlib.suppress(StoreError):  # the runs report it; the versions are enough
             sides = await history.read(
-                queries.conditions_around, decided.key, alarm.since_s, most, slow=slow
+                queries.conditions_around, raised.key, alarm.since_s, most, slow=slow
             )
-        likely = causes.likely(sides.before, sides.after, changed, _messages(decided, snapshot))
-    return AlarmFinding(decided.key, decided.unit, alarm, decided.standing.judged, changed, likely)
+        likely = causes.likely(sides.before, sides.after, changed, _messages(raised, snapshot))
+    return AlarmFinding(raised.key, raised.unit, alarm, raised.standing.judged, changed, likely)
 
 
-def _messages(decided: StreamAlarm, snapshot: Snapshot) -> Iterator[Cause]:
+def _messages(raised: StreamAlarm, snapshot: Snapshot) -> Iterator[Cause]:
     """Yield what the kernel log says of the GPU's channel since shortly before the change."""
-    alarm, root = decided.alarm, snapshot.root.report
+    alarm, root = raised.alarm, snapshot.root.report
     message = None if root is None or root.kernel_log is None else root.kernel_log.last
-    if decided.key.gpu is None or message is None:
+    if raised.key.gpu is None or message is None:
         return
     if alarm.since_s - report.RECENT_S <= message.at_s <= alarm.at_s:
         yield Cause(DXG, detail=f"the channel to Windows: {message.words}")

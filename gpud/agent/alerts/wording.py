@@ -7,11 +7,11 @@ for the micro sign, which the shell's notice writes as u. Pure.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent.alerts import causes
-from gpud.agent.alerts.message import cut, plain
+from gpud.agent.alerts.message import cut, moment, plain
+from gpud.agent.alerts.slowdowns import CRITICAL_FROM
 from gpud.agent.regression import causes as kinds
 from gpud.agent.regression.detector import ChangeKind
 from gpud.core.advice import Platform
@@ -32,8 +32,6 @@ SUMMARY_LIMIT: Final = 280
 """Characters of a summary: what the shell shows fits in a few lines of a terminal."""
 TEXT_LIMIT: Final = 4096
 """Characters of a description."""
-CRITICAL_FROM: Final = 1.5
-"""A slowdown from which on somebody should look now; noise has never been so slow."""
 WIDEST: Final = 0.5
 """An interval that is wider than this share of its change does not lead a summary."""
 MICRO: Final = "\N{MICRO SIGN}"
@@ -186,11 +184,6 @@ def _going_back(driver: str | None, platform: Platform) -> str:
     )
 
 
-def moment(at_s: float, form: str = "%Y-%m-%d %H:%M UTC") -> str:
-    """Write Unix time; whatever a clock says, the calendar here ends with the year 9999."""
-    return datetime.fromtimestamp(min(max(at_s, 0.0), 2.0**37), UTC).strftime(form)
-
-
 def evidence(finding: AlarmFinding) -> Evidence:
     """Return what one finding shows."""
     alarm, effect = finding.alarm, finding.alarm.effect
@@ -290,7 +283,7 @@ def _since(incident: Incident) -> str:
     drivers = (f.alarm.new_driver for f in incident.every if f.key.gpu is not None)
     driver = plain(next(drivers, ""))
     under = f", {'driver ' * driver[:1].isdigit()}{driver}" if driver else ""
-    return f" since {moment(incident.since_s)}, {manner}{under}"
+    return f" since {moment(incident.since_s):%Y-%m-%d %H:%M UTC}, {manner}{under}"
 
 
 def _description(

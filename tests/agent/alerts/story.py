@@ -82,8 +82,6 @@ class Story:
         """Publish and write what changes, as the agent does every second."""
         while True:
             with contextlib.suppress(StoreError):
-                await self.state.load()
-            with contextlib.suppress(StoreError):
                 await self.state.settle()
             await asyncio.sleep(0.01)
 
@@ -124,6 +122,8 @@ async def delivering(
         timeout_s=timeout_s,
         tick_s=0.02,
     )
+    with contextlib.suppress(StoreError):
+        await story.state.load()
     tasks = [asyncio.create_task(work) for work in (story.run(), delivery.run())]
     try:
         yield story

@@ -51,6 +51,7 @@ def runs(other: Run | None = None, *, count: int = 9) -> list[Run]:
         ({"after.clock_memory_hertz": 5e9}, "memory clock 8000 MHz -> 5000 MHz"),
         ({"after.ac": False}, "power mains -> battery"),
         ({"before.memory_free_bytes": 5e7}, "free GPU memory 88% -> 5%"),
+        ({"before.memory_free_bytes": 0.0}, "free GPU memory 88% -> 0%"),
         ({"clocksource": "hyperv_clocksource_tsc_page"}, "clock source tsc -> hyperv_clocksource"),
         ({"python": "3.12.1"}, "Python 3.11.2 -> 3.12.1"),
         ({"load_1m": 3.9}, "load of the CPU 0.3 -> 3.9"),

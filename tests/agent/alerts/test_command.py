@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.core.errors import DeliveryError
+from gpud.agent import children
 from tests.agent.alerts.telling import LOST, SLOW, context, firing, hostile, only, refusal
-from tests.agent.measure.ticking import HELD_UP_S, ticking
 from tests.e2e.program import alive
 from tests.waiting import until
 
@@ -56,14 +54,9 @@ def test_program_gets_its_own_arguments_the_alerts_and_nothing_else(
     assert [alert["labels"]["alertname"] for alert in document["alerts"]] == [LOST.name, SLOW.name]
 
 
-def test_program_that_does_not_read_delays_nothing(tmp_path: Path) -> None:
-    async def once() -> None:
-        async with ticking() as gap:
-            alerts = [hostile(tmp_path / str(number), long=True) for number in range(20)]
-            await sink(tmp_path, "/bin/true").send(firing(*alerts))
-        assert gap.largest_s < HELD_UP_S
-
-    asyncio.run(once())
+def test_program_that_does_not_read_has_delivered(tmp_path: Path) -> None:
+    alerts = [hostile(tmp_path / str(number), long=True) for number in range(20)]
+    asyncio.run(sink(tmp_path, "/bin/true").send(firing(*alerts)))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +72,7 @@ def test_failure_is_reported_and_output_shown_by_the_test_alone(
     text: str, reason: str, words: str, tmp_path: Path
 ) -> None:
     error = refusal(sink(tmp_path, script(tmp_path, text)), firing(SLOW))
-    assert (error.reason, error.again) == (reason, True)
+    assert error.reason == reason
     assert words in str(error)
     assert "boo" not in f"{error} {error.fix}"
     assert "gpud alerts test command" in (error.fix or "")
@@ -99,16 +92,8 @@ def test_program_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) ->
     text = f"#!/bin/sh\nsleep 600 &\necho $$ $! >{pids}\ntrap '' TERM\nsleep 600\nwait\n"
     path = script(tmp_path, text)
 
-    async def once() -> float:
-        begun_s = time.monotonic()
-        async with ticking() as gap:
-            with pytest.raises(DeliveryError) as caught:
-                await sink(tmp_path, path, timeout_s=1.0).send(firing(SLOW))
-        assert gap.largest_s < HELD_UP_S
-        assert caught.value.reason == "timed_out"
-        return time.monotonic() - begun_s
-
-    assert asyncio.run(once()) < 5.0
+    error = refusal(sink(tmp_path, path, timeout_s=1.0), firing(SLOW))
+    assert error.reason == "timed_out"
     for pid in map(int, pids.read_text().split()):
         until(lambda pid=pid: not alive(pid), f"the end of {pid}")  # type: ignore[misc]
 
@@ -118,3 +103,14 @@ def test_program_that_leaves_something_running_has_delivered(tmp_path: Path) -> 
     path = script(tmp_path, f"#!/bin/sh\nsleep 600 &\necho $! >{pid}\n")
     asyncio.run(sink(tmp_path, path).send(firing(SLOW)))
     os.kill(int(pid.read_text()), 9)
+
+
+def test_program_that_was_killed_and_stays_keeps_the_next_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children.Left, "condition", lambda _: "state D in p9_client_rpc")
+    path = script(tmp_path, SPEAKS)
+    error = refusal(sink(tmp_path, path), firing(SLOW))
+    assert error.reason == "stuck"
+    assert "state D in p9_client_rpc" in str(error)
+    assert not (tmp_path / "hook=1 $(x).seen").exists()

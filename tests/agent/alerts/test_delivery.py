@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
-from gpud.agent.alerts.sink import configured
 from gpud.agent.history.schema import FILE
 from gpud.agent.measure.clocks import now
 from gpud.core.alerts import SINK_FAILING
@@ -18,7 +17,7 @@ from gpud.core.clock import Instant
 from gpud.core.errors import DeliveryError
 from gpud.core.health import Level
 from tests.agent.alerts.story import SOON, RecordingSink, delivering
-from tests.agent.alerts.telling import LOST, SLOW, context, only, receiver, says
+from tests.agent.alerts.telling import LOST, SLOW, receiver
 from tests.agent.measure.ticking import HELD_UP_S, ticking
 from tests.agent.serve.metrics.scraping import scrape
 from tests.events import clock_jumped, post
@@ -77,33 +76,6 @@ def test_restart_repeats_nothing_and_sends_the_end_of_what_was_sent_before(
     assert sink.sent == [f"+{SLOW.name}", f"+{LOST.name}", f"-{SLOW.name}"]
 
 
-def test_history_that_cannot_be_read_at_the_start_is_awaited(tmp_path: Path) -> None:
-    before, after = RecordingSink("sink"), RecordingSink("sink")
-    file, aside = tmp_path / FILE, tmp_path / "aside"
-
-    async def run() -> None:
-        async with delivering(tmp_path, before) as story:
-            story.fire(SLOW)
-            await story.when(lambda: before.messages, "a message")
-        file.rename(aside)
-        file.mkdir()
-        # The history comes back while it is quiet, on a busy machine too.
-        quiet = "group_wait_s = 0.0\nwarm_up_s = 30.0\n"
-        async with delivering(tmp_path, after, text=quiet) as story:
-            story.fire(LOST)
-            await story.when(lambda: story.board.read().alerts.alerts, "an alert without a history")
-            file.rmdir()
-            aside.rename(file)
-            await story.when(
-                lambda: len(story.board.read().alerts.alerts) == 2, "what fired before"
-            )
-            story.fire(LOST)
-            await story.when(lambda: after.messages, "the end")
-
-    asyncio.run(run())
-    assert after.sent == [f"-{SLOW.name}"]
-
-
 def test_after_a_long_pause_nothing_new_is_sent_for_a_while(tmp_path: Path) -> None:
     sink = RecordingSink()
 
@@ -137,6 +109,7 @@ def test_sink_that_hangs_delays_neither_the_others_nor_a_scrape(tmp_path: Path) 
                 assert 'gpud_notifications_failures_total{sink="webhook_2"} 0.0' in scraped
                 await story.when(lambda: story.state_of("webhook_2").sent, "the other address")
                 assert story.state_of("webhook").failed == 0  # it still waits
+                assert len(dead.requests) == 1  # and nothing waits behind it
                 await story.when(lambda: story.state_of("webhook").failed, "the deadline")
             assert gap.largest_s < HELD_UP_S
 
@@ -165,6 +138,42 @@ def test_after_an_outage_a_sink_gets_the_present_state(tmp_path: Path) -> None:
     assert sink.sent == [f"+{LOST.name}"]
 
 
+def test_alert_about_a_sink_ends_when_nothing_waits_for_it(tmp_path: Path) -> None:
+    dead, well = RecordingSink("webhook", error=DOWN), RecordingSink("log")
+
+    async def run() -> None:
+        async with delivering(tmp_path, dead, well) as story:
+            story.fire(SLOW)
+            await story.when(lambda: f"+{SINK_FAILING}" in well.sent, "the alert about it")
+            story.fire()
+            await story.when(lambda: f"-{SINK_FAILING}" in well.sent, "its end")
+
+    asyncio.run(run())
+    assert dead.sent == []
+
+
+def test_without_a_history_alerts_are_sent_all_the_same(tmp_path: Path) -> None:
+    sink = RecordingSink()
+    (tmp_path / FILE).mkdir()
+
+    async def run() -> None:
+        async with delivering(tmp_path, sink) as story:
+            story.fire(SLOW)
+            await story.when(lambda: sink.messages, "a message")
+
+    asyncio.run(run())
+
+
+def test_sink_that_cannot_be_used_is_reported_before_the_first_alert(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with delivering(tmp_path, text=f'{SOON}disabled = ["telegram"]') as story:
+            await story.when(lambda: story.health.level is Level.DEGRADED, "its health")
+            assert story.health.reason == "refused"
+            assert "telegram: [alerts] disabled: there is no such sink" in str(story.health.detail)
+
+    asyncio.run(run())
+
+
 def test_sink_that_fails_is_reported_by_the_others_until_it_delivers(tmp_path: Path) -> None:
     dead, well = RecordingSink("webhook", error=DOWN), RecordingSink("log")
 
@@ -191,32 +200,6 @@ def test_sink_that_fails_is_reported_by_the_others_until_it_delivers(tmp_path: P
     asyncio.run(run())
     assert dead.sent == [f"+{SLOW.name}"]  # nothing about itself
     assert well.sent == [f"+{SLOW.name}", f"+{SINK_FAILING}", f"-{SINK_FAILING}"]
-
-
-def test_refused_message_is_not_repeated_and_reported_after_ten_minutes(tmp_path: Path) -> None:
-    passed_s = [0.0]
-
-    def clock() -> Instant:
-        return Instant(time.time() + passed_s[0], time.monotonic() + passed_s[0])
-
-    async def run() -> None:
-        well = RecordingSink("log")
-        with receiver(says("404 Not Found")) as there:
-            text = f'{SOON}webhook_urls = ["{there.url("/T0KEN")}"]\n'
-            webhook = only("webhook", context(tmp_path, text))
-            async with delivering(tmp_path, webhook, well, clock=clock) as story:
-                story.fire(SLOW)
-                await story.when(lambda: story.state_of("webhook").failed == 1, "a refusal")
-                story.fire(SLOW, LOST)
-                await story.when(lambda: story.state_of("webhook").failed == 2, "another refusal")
-                assert SINK_FAILING not in " ".join(well.sent)
-                passed_s[0] = 601.0
-                await story.when(lambda: f"+{SINK_FAILING}" in well.sent, "the alert about it")
-                assert len(there.requests) == 2
-                assert "T0KEN" not in repr(story.board.read())
-                assert "T0KEN" not in scrape(story.board.read(), now())
-
-    asyncio.run(run())
 
 
 def test_sink_that_raises_stops_no_other_and_its_words_are_not_shown(tmp_path: Path) -> None:
@@ -260,12 +243,6 @@ def test_notice_shows_what_fires_across_a_restart(tmp_path: Path) -> None:
             await story.when(lambda: text().startswith("resolved: "), "its end after a restart")
 
     asyncio.run(run())
-
-
-def test_sink_that_does_not_exist_cannot_be_disabled_in_silence(tmp_path: Path) -> None:
-    there = configured(context(tmp_path, 'disabled = ["notice", "telegram"]'))
-    assert [sink.name for sink in there.usable] == ["log"]
-    assert "no such sink" in there.refused["telegram"]
 
 
 @pytest.mark.parametrize("jump_s", [-86400.0, 86400.0 * 400])

@@ -12,7 +12,6 @@ import pytest
 
 from gpud.agent.alerts.message import Message
 from gpud.agent.alerts.sinks.notice import LONGEST
-from gpud.core.alerts import TEST, Severity
 from tests.agent.alerts.telling import LOST, SLOW, context, ended, firing, hostile, only, refusal
 
 if TYPE_CHECKING:
@@ -54,11 +53,8 @@ def test_notice_has_the_worst_of_what_fires_or_what_ended_last(
     assert shown(notice, message) == text
 
 
-@pytest.mark.parametrize("long", [False, True])
-def test_notice_is_a_line_of_ascii_that_a_shell_shows_whole(
-    *, long: bool, tmp_path: Path, notice: Sink
-) -> None:
-    alert = hostile(tmp_path / "mark", long=long)
+def test_notice_is_a_line_of_ascii_that_a_shell_shows_whole(tmp_path: Path, notice: Sink) -> None:
+    alert = hostile(tmp_path / "mark", long=True)
     text = shown(notice, Message((), (), (alert, SLOW)))
     assert len(text) <= LONGEST + 1 <= 300
     assert text.endswith(" (and 1 more: gpud alerts)\n")
@@ -73,13 +69,6 @@ def test_it_is_written_in_place_and_not_when_nothing_changes(notice: Sink) -> No
     assert Path(notice.place).stat().st_mtime_ns == before.st_mtime_ns
     shown(notice, firing(SLOW))
     assert Path(notice.place).stat().st_ino == before.st_ino
-
-
-def test_test_does_not_take_the_place_of_what_fires(notice: Sink) -> None:
-    test = replace(SLOW, name=TEST, severity=Severity.INFO, summary="a test")
-    assert shown(notice, firing(test)) == "a test\n"
-    shown(notice, firing(SLOW))
-    assert shown(notice, firing(test)) == f"{LINE}\n"
 
 
 @pytest.mark.parametrize("there", ["link", "fifo", "directory", "nothing"])

@@ -10,15 +10,16 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from gpud.agent.alerts.delivery import ENDED_SHOWN_S, Channel, Outbox, SentAlert
+from gpud.agent.alerts.delivery import ENDED_SHOWN_S, Outbox, SentAlert, state_to_show
 from gpud.core.alerts import Severity
 from gpud.core.clock import Instant
-from tests.agent.alerts.story import RecordingSink
 from tests.agent.alerts.telling import LOST, SLOW, ended
 
 if TYPE_CHECKING:
     from gpud.agent.alerts.message import Message
     from gpud.core.alerts import Alert
+
+    Step = tuple[float, list[Alert], str]
 
 WAIT_S, REPEAT_S = 30.0, 14400.0
 WALL_S = 1_790_000_100.0
@@ -34,8 +35,8 @@ class Box(Outbox):
     def __init__(self, *sent: Alert) -> None:
         super().__init__(WAIT_S, REPEAT_S)
         if sent:
-            self.look(0.0, *sent)
-            assert self.look(30.0, *sent) is not None
+            self.look(-30.0, *sent)
+            assert self.look(0.0, *sent) is not None
 
     def look(self, mono_s: float, *alerts: Alert, quiet: bool = False) -> Message | None:
         message = self.due(alerts, at(mono_s), quiet=quiet)
@@ -43,13 +44,8 @@ class Box(Outbox):
             self.delivered(message, at(mono_s))
         return message
 
-    def refuse(self, mono_s: float, *alerts: Alert) -> None:
-        message = self.due(alerts, at(mono_s), quiet=False)
-        assert message is not None
-        self.refused(message, at(mono_s))
 
-
-def restarted(box: Outbox, now: Instant) -> Box:
+def restarted(box: Box, now: Instant) -> Box:
     """Write and read what is saved."""
     past = msgspec.json.encode([*box.sent.values()])
     again = Box()
@@ -57,94 +53,85 @@ def restarted(box: Outbox, now: Instant) -> Box:
     return again
 
 
-def test_alerts_within_the_wait_are_one_message_with_the_worst_first() -> None:
-    box = Box()
-    assert box.look(0.0, SLOW) is None
-    assert box.look(29.9, SLOW, LOST) is None
-    message = box.look(30.0, SLOW, LOST)
-    assert message is not None
-    assert message.firing == message.standing == (LOST, SLOW)
-    assert box.look(31.0, SLOW, LOST) is None
+def words(message: Message | None) -> str:
+    """Write a message: "+" fires, "-" is resolved, "!" is critical."""
+    parts = () if message is None else (*message.firing, *message.resolved)
+    mark = {True: "+", False: "-"}
+    names = {SLOW.name: "slow", LOST.name: "lost"}
+    return " ".join(
+        f"{mark[a.firing]}{names[a.name]}{'!' * (a.severity is Severity.CRITICAL)}" for a in parts
+    )
 
 
-def test_alert_that_ends_before_it_was_sent_is_never_sent() -> None:
-    box, over = Box(), ended(SLOW, WALL_S)
-    box.look(0.0, SLOW)
-    assert box.look(10.0, over) is None
-    assert box.look(100.0, over) is None
-    assert (box.sent, box.complete) == ({}, True)
+ACKNOWLEDGED = replace(SLOW, acknowledged_s=WALL_S)
+OVER = ended(SLOW, WALL_S + 60)
+GRAVE = replace(SLOW, severity=Severity.CRITICAL)
+MOVED = replace(SLOW, summary="submission latency +39 %", updated_s=WALL_S)
+STORIES: dict[str, tuple[Box, list[Step]]] = {
+    "alerts within the wait are one message with the worst first": (
+        Box(),
+        [
+            (0.0, [SLOW], ""),
+            (29.9, [SLOW, LOST], ""),
+            (30.0, [SLOW, LOST], "+lost! +slow"),
+            (31.0, [SLOW, LOST], ""),
+        ],
+    ),
+    "an alert that ends before it was sent is never sent": (
+        Box(),
+        [(0.0, [SLOW], ""), (10.0, [OVER], ""), (100.0, [OVER], "")],
+    ),
+    "an alert that was sent is sent as resolved once": (
+        Box(SLOW),
+        [(60.0, [OVER], ""), (90.0, [OVER], "-slow"), (91.0, [OVER], ""), (92.0, [], "")],
+    ),
+    "acknowledged or not, its end is sent": (
+        Box(SLOW),
+        [(60.0, [ended(ACKNOWLEDGED, WALL_S)], ""), (90.0, [ended(ACKNOWLEDGED, WALL_S)], "-slow")],
+    ),
+    "it is repeated": (
+        Box(SLOW),
+        [(REPEAT_S - 1, [SLOW], ""), (REPEAT_S, [SLOW], "+slow"), (REPEAT_S + 1, [SLOW], "")],
+    ),
+    "until a person acknowledges it": (Box(SLOW), [(REPEAT_S, [ACKNOWLEDGED], "")]),
+    "what is acknowledged is no news": (Box(), [(0.0, [ACKNOWLEDGED], ""), (99.0, [SLOW], "")]),
+    "a higher severity is news": (
+        Box(SLOW),
+        [(50.0, [GRAVE], ""), (80.0, [GRAVE], "+slow!")],
+    ),
+    "other figures or a lower severity are none": (
+        Box(GRAVE),
+        [(50.0, [MOVED], ""), (1000.0, [MOVED], "")],
+    ),
+    "one that is missing is resolved": (Box(SLOW), [(400.0, [], ""), (430.0, [], "-slow")]),
+}
 
 
-def test_alert_that_was_sent_is_sent_as_resolved_once() -> None:
-    box, over = Box(SLOW), ended(replace(SLOW, acknowledged_s=WALL_S), WALL_S + 60)
-    assert box.look(60.0, over) is None
-    message = box.look(90.0, over)
-    assert message is not None
-    assert (message.firing, message.resolved) == ((), (over,))
-    assert box.look(91.0, over) is None
-    assert box.look(92.0) is None
+@pytest.mark.parametrize(("box", "steps"), STORIES.values(), ids=STORIES.keys())
+def test_what_is_due_and_when(box: Box, steps: list[Step]) -> None:
+    for mono_s, alerts, expected in steps:
+        assert words(box.look(mono_s, *alerts)) == expected
 
 
-def test_alert_is_repeated_until_a_person_acknowledges_it() -> None:
-    acknowledged = replace(SLOW, acknowledged_s=WALL_S)
-    assert Box(SLOW).look(30.0 + REPEAT_S, acknowledged) is None
-    assert Box().look(100.0, acknowledged) is None
+def test_message_has_all_that_stands_and_an_end_in_the_words_in_which_it_was_sent() -> None:
     box = Box(SLOW)
-    assert box.look(29.0 + REPEAT_S, SLOW) is None
-    again = box.look(30.0 + REPEAT_S, SLOW)
-    assert again is not None
-    assert again.firing == (SLOW,)
-
-
-def test_higher_severity_is_news_and_other_figures_or_a_lower_one_are_not() -> None:
-    box, worse = Box(SLOW), replace(SLOW, severity=Severity.CRITICAL)
-    moved = replace(SLOW, summary="submission latency +39 %", updated_s=WALL_S)
-    box.look(50.0, moved)
-    assert box.complete
-    box.look(100.0, worse)
-    message = box.look(130.0, worse)
-    assert message is not None
-    assert message.firing == (worse,)
-    box.look(1000.0, replace(SLOW, severity=Severity.INFO))
-    assert box.complete
-
-
-def test_while_quiet_nothing_new_is_sent_and_afterwards_what_still_fires() -> None:
-    box = Box()
-    assert box.look(0.0, SLOW, quiet=True) is None
-    assert box.look(300.0, SLOW) is None
-    assert box.look(330.0, SLOW) is not None
-    assert Box(SLOW).look(99999.0, SLOW, quiet=True) is None
-
-
-def test_while_quiet_an_end_is_sent_and_a_missing_alert_is_not_over() -> None:
-    box, over = Box(SLOW), ended(SLOW, WALL_S + 60)
-    assert box.look(100.0, quiet=True) is None
-    assert len(box.sent) == 1
-    box.look(100.0, over, quiet=True)
-    assert box.look(130.0, over, quiet=True) is not None
-
-
-def test_missing_alert_is_resolved_in_the_words_in_which_it_was_sent() -> None:
-    box = Box(SLOW)
-    box.look(400.0)
-    message = box.look(430.0)
+    box.look(400.0, LOST)
+    message = box.look(430.0, LOST)
     assert message is not None
     [over] = message.resolved
     assert (over.summary, over.fix, over.ends_s) == (SLOW.summary, SLOW.fix, at(430.0).wall_s)
+    assert message.standing == (LOST,)
 
 
-def test_refused_alert_waits_for_the_interval_and_its_end_is_not_sent() -> None:
-    box = Box()
-    box.look(0.0, SLOW)
-    box.refuse(30.0, SLOW)
-    assert not box.complete
-    assert box.look(29.0 + REPEAT_S, SLOW) is None
-    again = box.due([SLOW], at(30.0 + REPEAT_S), quiet=False)
-    assert again is not None
-    assert again.firing == (SLOW,)
-    assert box.look(2000.0, ended(SLOW, WALL_S)) is None
-    assert box.sent == {}
+def test_while_quiet_ends_are_sent_and_nothing_else() -> None:
+    assert Box(SLOW).look(99999.0, SLOW, quiet=True) is None
+    box = Box(SLOW)
+    assert box.look(100.0, LOST, quiet=True) is None
+    assert box.sent.keys() == {SLOW.fingerprint}  # missing, and not over
+    box.look(100.0, OVER, LOST, quiet=True)
+    assert words(box.look(130.0, OVER, LOST, quiet=True)) == "-slow"
+    assert box.look(300.0, LOST) is None
+    assert words(box.look(330.0, LOST)) == "+lost!"
 
 
 @pytest.mark.parametrize("set_s", [0.0, -86400.0, 86400.0 * 365])
@@ -152,7 +139,7 @@ def test_restart_repeats_nothing_before_its_time_whatever_the_wall_clock_says(
     set_s: float,
 ) -> None:
     # The monotonic clock of the new boot begins at 0; a minute has passed.
-    now = Instant(at(90.0).wall_s + set_s, 5.0)
+    now = Instant(at(60.0).wall_s + set_s, 5.0)
     box = restarted(Box(SLOW), now)
     message = box.due([SLOW], now, quiet=False)
     assert (message is None) == (set_s <= 0)  # a year later it is due once
@@ -164,7 +151,7 @@ def test_restart_repeats_nothing_before_its_time_whatever_the_wall_clock_says(
 
 
 def test_row_that_version_one_wrote_is_read() -> None:
-    """Its rows had neither fixes nor annotations."""
+    """Its rows had neither fixes nor annotations, and said whether the sink took the alert."""
     names = ("name", "severity", "labels", "summary", "description", "starts_s", "updated_s")
     row = {name: getattr(SLOW, name) for name in names}
     row |= {"ends_s": None, "at_s": WALL_S, "delivered": True}
@@ -174,42 +161,38 @@ def test_row_that_version_one_wrote_is_read() -> None:
     assert box.look(61.0, SLOW) is None
 
 
-def test_sink_that_shows_a_state_gets_every_change_and_the_past_for_an_hour() -> None:
-    channel = Channel(RecordingSink(shows=True), Box())
+NEW = replace(LOST, starts_s=WALL_S + 2)
+QUIET_S = (WALL_S, WALL_S + 300)
 
-    def look(mono_s: float, *alerts: Alert, quiet_from_s: float = 1e9) -> Message | None:
-        message = channel.due(alerts, at(mono_s), quiet_from_s)
-        if message is not None:
-            channel.shown = message
-            channel.outbox.showed(message, at(mono_s))
-        return message
 
-    assert look(0.0) is not None  # what an earlier agent left there may be over
-    assert look(1.0) is None
-    new = replace(LOST, starts_s=WALL_S + 2)
-    quiet = look(3.0, SLOW, new, quiet_from_s=1000.0)
-    assert quiet is not None
-    assert quiet.standing == (SLOW,)
-    both = look(4.0, SLOW, new)
-    assert both is not None
-    assert both.standing == (new, SLOW)
-    assert look(5.0, replace(SLOW, updated_s=WALL_S), new) is None
-    acknowledged = replace(new, acknowledged_s=WALL_S)
-    less = look(100.0, SLOW, acknowledged)
-    assert less is not None
-    assert less.standing == (SLOW,)
-    over = ended(SLOW, at(200.0).wall_s)
-    message = look(200.0, over, acknowledged)
-    assert message is not None
-    assert (message.standing, message.resolved) == ((), (over,))
-    both_over = look(201.0, over, ended(acknowledged, at(201.0).wall_s))
-    assert both_over is not None
-    assert len(both_over.resolved) == 2  # an acknowledged alert was shown as well
-    assert look(202.0, over, acknowledged) is not None
-    assert look(199.0 + ENDED_SHOWN_S, over, acknowledged) is None
-    empty = look(200.0 + ENDED_SHOWN_S, over, acknowledged)
-    assert empty is not None
-    assert (empty.standing, empty.resolved) == ((), ())
+@pytest.mark.parametrize(
+    ("alerts", "after_s", "standing", "resolved"),
+    [
+        ([SLOW, NEW], 3, [SLOW], []),
+        ([SLOW, NEW], 300, [NEW, SLOW], []),
+        ([SLOW, replace(NEW, acknowledged_s=WALL_S)], 300, [SLOW], []),
+        ([OVER], 61, [], [OVER]),
+        ([ended(ACKNOWLEDGED, WALL_S + 60)], 61, [], [ended(ACKNOWLEDGED, WALL_S + 60)]),
+        ([OVER], 60 + ENDED_SHOWN_S, [], []),
+        ([ended(NEW, WALL_S + 200)], 400, [], []),
+        ([ended(NEW, WALL_S + 301)], 400, [], [ended(NEW, WALL_S + 301)]),
+    ],
+    ids=[
+        "what began while it is quiet is not shown",
+        "but then",
+        "what is acknowledged is not shown",
+        "an end is shown",
+        "also of what was acknowledged",
+        "for an hour",
+        "but not of what was never shown",
+        "only of what was",
+    ],
+)
+def test_sink_that_shows_a_state_has_what_fires_and_the_past_for_an_hour(
+    alerts: list[Alert], after_s: float, standing: list[Alert], resolved: list[Alert]
+) -> None:
+    message = state_to_show(alerts, WALL_S + after_s, QUIET_S)
+    assert (message.firing, [*message.standing], [*message.resolved]) == ((), standing, resolved)
 
 
 ALERTS = tuple(replace(SLOW, labels={"gpu": str(number)}) for number in range(3))
@@ -217,7 +200,7 @@ ALERT = st.sampled_from(ALERTS)
 
 
 class Delivering(RuleBasedStateMachine):
-    """Alerts come and go, time passes, the agent restarts, and a sink takes or refuses."""
+    """Alerts come and go, time passes, the agent restarts, and a sink takes a message or fails."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -271,14 +254,6 @@ class Delivering(RuleBasedStateMachine):
     @rule()
     def fails_for_now(self) -> None:
         self.box.due(self.alerts.values(), at(self.mono_s), quiet=False)
-
-    @rule()
-    def refuses(self) -> None:
-        message = self.box.due(self.alerts.values(), at(self.mono_s), quiet=False)
-        if message is not None:
-            for alert in message.resolved:  # which are not sent again
-                self.believed.pop(alert.fingerprint, None)
-            self.box.refused(message, at(self.mono_s))
 
     def teardown(self) -> None:
         """After long enough the person knows everything that fires, and nothing else."""

@@ -150,6 +150,15 @@ def test_incident_of_version_one_is_read_with_the_alarms_that_ended() -> None:
     assert (read.findings, read.ended) == (incident.findings[:1], incident.findings[1:])
 
 
+def test_same_update_once_more_is_a_new_incident_with_the_old_fingerprint() -> None:
+    slowdowns = confirmed()
+    slowdowns.forget(finding().key, NOW_S + 60)
+    confirmed(finding(item=alarm(seq=3000)), slowdowns, NOW_S + HOUR_S)
+    old, new = (wording.slowdown(i, GPUS, Platform.WSL2) for i in slowdowns.incidents)
+    assert old.fingerprint == new.fingerprint
+    assert (old.ends_s, new.ends_s, new.starts_s) == (NOW_S + 60, None, NOW_S + HOUR_S)
+
+
 def test_new_kernel_under_the_same_driver_is_no_driver_regression() -> None:
     kernel = (Cause("kernel", "6.6.75-microsoft", "6.6.87-microsoft"),)
     cpu = finding("call", probe="cpu_call", gpu=None, changed=kernel)

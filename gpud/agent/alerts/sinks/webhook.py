@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from gpud.agent.alerts.sink import Context, Sink
 
 NAME = "webhook"
-SUCCESS, REDIRECTION, SERVER_ERROR = 2, 3, 5
+SUCCESS, REDIRECTION = 2, 3
 """The first digit of a status."""
-LATER: Final = frozenset({408, 425, 429})
-"""Refusals that say "not now"; every other 4xx is an answer to the message itself."""
 CREDENTIALS: Final = "let [alerts] webhook_credentials_file name a file that gpud's user can read"
 FIXES: Final = {
     "bad_url": "correct [alerts] webhook_urls in gpud.toml, then gpud restart",
@@ -61,15 +59,16 @@ class WebhookSink:
         status = (await run_job(context, self.place, job, FIXES, otherwise))["status"]
         if status // 100 == SUCCESS:
             return
-        later = status // 100 == SERVER_ERROR or status in LATER
-        fix = f"look at the receiver; {again}"
-        words = "it is asked again later" if later else "it does not take this message"
+        words, fix = "", f"look at the receiver; {again}"
         if status // 100 == REDIRECTION:
-            words, fix = "which is not followed", "name the final address in [alerts] webhook_urls"
+            words, fix = (
+                ", which is not followed",
+                "name the final address in [alerts] webhook_urls",
+            )
         elif status in {401, 403}:
-            words, fix = "it wants other credentials", CREDENTIALS
-        text = f"{self.place} answers {status}: {words}"
-        raise DeliveryError(text, reason=f"http_{status}", fix=fix, again=later)
+            words, fix = ": it wants other credentials", CREDENTIALS
+        text = f"{self.place} answers {status}{words}"
+        raise DeliveryError(text, reason=f"http_{status}", fix=fix)
 
 
 def place(url: str) -> str:
