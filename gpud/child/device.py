@@ -1,4 +1,4 @@
-"""What probes and devices share: prebuilt calls, memory, and the outcome of a run.
+"""Prebuilt calls, memory, and the outcome of a run, which probes and devices share.
 
 A ``Call`` is made once and then repeated without building anything: arguments are prebuilt, so a
 clock around ``real`` sees the driver and one fixed overhead, and ``null`` has that same overhead.
