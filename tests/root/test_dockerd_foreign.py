@@ -86,6 +86,7 @@ def test_auto_leaves_dockerd_to_another_distribution_and_does_not_advise_two_of_
         status = many_looks(supervised)["dockerd"]
         assert (status["state"], status["reason"]) == ("absent", "left_to_other_distribution")
         assert "manage" not in status["fix"]
+        assert status["suspect_sockets"] == 0
         assert dockerd.pids() == []
     assert supervised.when(running, "ours")["dockerd"]["restarts"] == {"taken_over": 1}
 

@@ -230,6 +230,8 @@ def test_a_dockerd_that_listens_by_our_name_in_other_mounts_is_another_distribut
     other_distribution: Scene,
 ) -> None:
     assert ask_from_outside(other_distribution) == "other_distribution"
+    write(other_distribution.sysroot / "proc/sys/kernel/osrelease", "6.1.0-18-amd64\n")
+    assert ask_from_outside(other_distribution) == "none"  # a container's, without WSL
 
 
 @pytest.fixture
