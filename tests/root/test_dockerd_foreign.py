@@ -63,7 +63,7 @@ def many_looks(supervised: Supervised) -> dict[str, Any]:
     return supervised.when(lambda r: r["beat_s"] > earlier["beat_s"] + 1, "many more looks")
 
 
-def test_unexplained_failure_near_another_distribution_is_backed_off(
+def test_unexplained_failures_are_a_crash_loop_with_the_lines_that_explain_it(
     supervised: Supervised, dockerd: PrivateDockerd, wsl: Path
 ) -> None:
     failing = "--default-runtime=of-my-own"
@@ -72,6 +72,8 @@ def test_unexplained_failure_near_another_distribution_is_backed_off(
         supervised.start()
         status = supervised.when(lambda r: r["dockerd"]["state"] == "crashloop", "a crash loop", 40)
         assert status["dockerd"]["owner"] == "other_distribution"
+        assert status["dockerd"]["reason"] == "crashloop"
+        assert "5 times in a row" in status["dockerd"]["detail"]
         assert "of-my-own" in status["dockerd"]["detail"]
         assert "dockerd.log" in status["dockerd"]["fix"]
         assert dockerd_starts(supervised) <= 6
