@@ -15,7 +15,8 @@ import structlog
 from msgspec.structs import replace
 
 import gpud
-from gpud.agent import logs, platform
+from gpud import logs
+from gpud.agent import platform
 from gpud.agent.alerts import sink
 from gpud.agent.alerts.delivery import Delivery
 from gpud.agent.alerts.state import AlertState

@@ -84,9 +84,6 @@ def perform(job: ContainerJob) -> TaskResult:
             report = judged(toolkit_facts(client.info(), job))
             failure = _pull(client, job.image) if job.task is Task.PULL else None
             present = failure is None and _present(client, job.image)
-            if job.task is Task.PULL and failure is None and not present:
-                detail = f"dockerd fetched {job.image} and does not have it"
-                failure = Failure(Reason.PULL_FAILED, detail)
             run = _run(client, job, report) if job.task is Task.RUN else None
             return TaskResult(report, present, run, failure)
     except (DockerException, OSError) as error:  # every error of requests is an OSError
@@ -152,8 +149,9 @@ def _present(client: Client, image: str) -> bool:
 def _pull(client: Client, image: str) -> Failure | None:
     client.timeout = PULL_SILENCE_S
     try:
-        for _ in client.pull(image, stream=True, decode=True):
-            pass  # its progress; the image is there or not afterwards
+        for progress in client.pull(image, stream=True, decode=True):
+            if "error" in progress:
+                return Failure(Reason.PULL_FAILED, str(progress["error"])[:4000])
     except (DockerException, OSError) as error:
         return Failure(Reason.PULL_FAILED, _text(error))
     return None

@@ -59,18 +59,8 @@ RETRY_S: Final = 900.0
 """After a failure; it doubles with each further one up to the interval."""
 STOP_S: Final = 30
 """A program that uses the GPU gets this long to end by itself before Docker kills it."""
-MENDED_BY_RESTART: Final = frozenset(
-    {
-        Reason.TOOLKIT_MISSING,
-        Reason.TOOLKIT_FAILED,
-        Reason.RUNTIME_UNKNOWN,
-        Reason.MOUNT_FAILED,
-        Reason.CDI_UNRESOLVED,
-        Reason.CDI_FAILED,
-    }
-)
-"""Refused before any work reached the GPU: tried again at once with the next dockerd. Never those
-that may have taken dockerd down with them."""
+MAY_END_DOCKERD: Final = frozenset({Reason.HUNG, Reason.DOCKERD_LOST, Reason.KILLED})
+"""All other failures are tried again at once with the next dockerd."""
 
 log = structlog.get_logger()
 
@@ -173,7 +163,7 @@ class Plan:
     def _meet(self, dockerd: ProcessRef | None, now_s: float) -> None:
         """Forget what the former dockerd had: images, a toolkit, a failure a restart can mend."""
         run = self.report.run
-        if run is not None and run.failure and run.failure.reason in MENDED_BY_RESTART:
+        if run is not None and run.failure and run.failure.reason not in MAY_END_DOCKERD:
             self._next_run_s = min(self._next_run_s, now_s)
         self._dockerd = dockerd
         self._next_look_s = now_s + SETTLE_S

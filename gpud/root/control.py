@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from gpud import logs
 from gpud.core.errors import AlreadyRunning, GpudError
 from gpud.core.report import ProcessRef
 from gpud.core.text import escaped
@@ -80,9 +81,8 @@ def run(
     held = take_lock(Path(settings.run_dir))
     try:
         agents.prepare(settings, user)
-        files.configure_log(
-            Path(settings.log_dir, "root.log"), level=settings.log.level, foreground=foreground
-        )
+        log = Path(settings.log_dir, "root.log")
+        logs.configure(log, level=settings.log.level, terminal=foreground)
         agent = agents.AgentManager(
             settings,
             agent_command or agents.default_command(settings, config_path),

@@ -145,22 +145,16 @@ class Exit:
             how = f"ended by signal {self.signal}"
         else:
             how = "ended" if self.code is None else f"exited with code {self.code}"
-        return f"{how}: {complaint_line}" if (complaint_line := complaint(self.log)) else how
+        complaint = last_words(self.log, 1)
+        return f"{how}: {complaint}" if complaint else how
 
 
-def complaint(log: tuple[str, ...]) -> str | None:
-    """Find dockerd's own last word about an error, else its last line at all."""
+def last_words(log: tuple[str, ...], most: int = LINES_SHOWN) -> str | None:
+    """Return dockerd's last lines about errors, else its last lines: oldest first, none twice."""
     lines = [line.strip() for line in log if line.strip()]
     bad = [line for line in lines if any(mark in line for mark in _COMPLAINTS)]
-    return plain((bad or lines)[-1]) if lines else None
-
-
-def last_words(log: tuple[str, ...]) -> str | None:
-    """Give the few lines that explain a crash loop, oldest first, without repetition."""
-    lines = [line.strip() for line in log if line.strip()]
-    bad = [plain(line) for line in lines if any(mark in line for mark in _COMPLAINTS)]
-    shown = list(dict.fromkeys(bad or [plain(line) for line in lines]))[-LINES_SHOWN:]
-    return " | ".join(shown) or None
+    last_first = dict.fromkeys(plain(line) for line in reversed(bad or lines))
+    return " | ".join(reversed(list(last_first)[:most])) or None
 
 
 def plain(line: str) -> str:

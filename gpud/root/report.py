@@ -6,7 +6,10 @@ import os
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import Meta, structs
 
 import gpud
 from gpud.core import wire
@@ -33,13 +36,9 @@ from gpud.root.dockerd_facts import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from gpud.root.dockerd_facts import DockerdCause
 
 BEAT_S = 5.0
-LONGEST_VERSION = 100
-MOST_CONTAINERS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class Facts:
     """What dockerd said about itself, and the edge about dockerd; None until they did."""
 
     version: str | None = None
-    live_restore: bool | None = None
+    live_restore_enabled: bool | None = None
     containers_running: int | None = None
     ping_s: float | None = None
     trouble: str | None = None  # why the last start did not even begin
@@ -56,20 +55,22 @@ class Facts:
     suspect_sockets: int = 0
 
 
-def learned(facts: Facts, answer: Mapping[str, Any]) -> Facts:
-    """Update the facts by the fields of an untrusted answer that have the right type and size."""
-    version, live_restore = answer.get("Version"), answer.get("LiveRestoreEnabled")
-    running = answer.get("ContainersRunning")
-    return replace(
-        facts,
-        version=version[:LONGEST_VERSION]
-        if isinstance(version, str) and version
-        else facts.version,
-        live_restore=live_restore if isinstance(live_restore, bool) else facts.live_restore,
-        containers_running=running
-        if type(running) is int and 0 <= running <= MOST_CONTAINERS
-        else facts.containers_running,
-    )
+class Answer(msgspec.Struct, rename="pascal"):
+    """What is read of dockerd's answers to ``/version`` and ``/info``."""
+
+    version: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
+    live_restore_enabled: bool | None = None
+    containers_running: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+
+
+def learned(facts: Facts, answer: bytes) -> Facts:
+    """Update the facts by an answer; one of another shape or size changes nothing."""
+    try:
+        fields = msgspec.json.decode(answer, type=Answer)
+    except wire.UNREADABLE:
+        return facts
+    new = {name: value for name, value in structs.asdict(fields).items() if value is not None}
+    return replace(facts, **new)
 
 
 def dockerd(
@@ -97,7 +98,7 @@ def dockerd(
         ping_s=facts.ping_s if up else None,
         last_start_s=memory.last_start_s,
         restarts=dict(memory.restarts),
-        live_restore=facts.live_restore,
+        live_restore=facts.live_restore_enabled,
         containers_running=facts.containers_running if up else None,
         suspect_sockets=facts.suspect_sockets,
     )

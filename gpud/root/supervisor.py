@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import select
@@ -249,7 +248,7 @@ class Supervisor:
             self._ping_s = ask.took_s
             return ask
         ask.close()
-        self._learn(ask)
+        self._facts = report.learned(self._facts, ask.body())
         self._next_ask_s = now_s
         return None
 
@@ -287,14 +286,6 @@ class Supervisor:
                 ask.close()
         self._late = open_ask
         return answered
-
-    def _learn(self, ask: Ask) -> None:
-        try:
-            answer = json.loads(ask.body())
-        except (ValueError, RecursionError):
-            return
-        if isinstance(answer, dict):
-            self._facts = report.learned(self._facts, answer)
 
     def _report(self) -> None:
         now_s = time.monotonic()
@@ -337,10 +328,7 @@ class Supervisor:
         running = self.agent.process
         if running is None:
             return
-        process.send(running, signal.SIGTERM)
-        if not process.wait(running, AGENT_STOP_S):
-            process.send(running, signal.SIGKILL)
-            process.wait(running, AGENT_STOP_S)
+        process.end(running, AGENT_STOP_S)
         self._reap()
         self.agent.next_try_s = float("inf")
 

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import PIPE
 
+import docker
 import msgspec
 import pytest
-from docker.errors import APIError
+from docker.errors import APIError, ImageNotFound
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +32,7 @@ from gpud.core.toolkit import PROGRAMS
 from gpud.root import container_probe
 from gpud.root.containers import (
     ANNOUNCE_S,
+    COMMAND,
     LOOK_EVERY_S,
     RETRY_S,
     SETTLE_S,
@@ -331,6 +335,44 @@ def test_probe_asks_the_socket_that_dockerd_really_listens_on(tmp_path: Path) ->
         containers.stop()
 
 
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("/bin/sh -c kill$IFS-9$IFS$$", "somebody killed it"),
+        ("/bin/false", "exit code 1"),
+        ("/nowhere/python3", "cannot start /nowhere/python3"),
+    ],
+)
+def test_probe_without_a_result_is_a_look_that_failed(
+    tmp_path: Path, command: str, reason: str
+) -> None:
+    containers = Containers(made(tmp_path), command.split())
+    observation = DockerdObservation(process=None, owner=Owner.GPUD, api=Api.ANSWERS)
+    containers.step(observation, DaemonConfig(), time.monotonic() + 1000)
+    if containers._child is not None:
+        containers.ended(*os.waitpid(containers._child.pid, 0))
+    toolkit = containers.report().toolkit
+    assert toolkit is not None
+    assert toolkit.reason == "look_failed"
+    assert reason in (toolkit.detail or "")
+
+
+def output(job: ContainerJob) -> bytes:
+    return subprocess.run([*COMMAND, msgspec.json.encode(job)], stdout=PIPE, check=False).stdout
+
+
+def test_probe_whose_supervisor_is_gone_does_nothing() -> None:
+    assert output(JOB) == b""
+
+
+def test_absent_dockerd_is_the_failure_of_a_task() -> None:
+    job = msgspec.structs.replace(JOB, socket="/nonexistent/docker.sock", parent=os.getpid())
+    failure = msgspec.json.decode(output(job), type=TaskResult).failure
+    assert failure is not None
+    assert failure.reason is Reason.DOCKERD_LOST
+    assert len(failure.detail) <= 600
+
+
 def test_gpuds_of_two_file_systems_differ() -> None:
     here, there = (
         Settings(paths=PathSettings(run="/run/gpud", log=log)) for log in ("/", "/dev/shm")
@@ -341,10 +383,22 @@ def test_gpuds_of_two_file_systems_differ() -> None:
 
 
 class Stubborn:
-    """A dockerd with two containers of ours, the first of which it cannot remove."""
+    """A dockerd that cannot remove the first of our two containers, and fetches no image."""
 
     def __init__(self) -> None:
         self.removed: list[str] = []
+
+    def close(self) -> None:
+        return
+
+    def info(self) -> dict[str, object]:
+        return {}
+
+    def inspect_image(self, image: str) -> None:
+        raise ImageNotFound(image)
+
+    def pull(self, _image: str, **_: object) -> list[dict[str, str]]:
+        return [{"status": "Downloading"}, {"error": "no space left on device"}]
 
     def containers(self, **_: object) -> list[dict[str, str]]:
         return [{"Id": "stuck"}, {"Id": "left"}]
@@ -362,3 +416,10 @@ def test_container_that_cannot_be_removed_holds_up_no_other_and_no_look() -> Non
     dockerd = Stubborn()
     container_probe.clear(dockerd, JOB)
     assert dockerd.removed == ["left"]
+
+
+def test_fetch_that_ends_in_the_middle_has_dockers_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docker, "APIClient", lambda **_: Stubborn())
+    result = container_probe.perform(msgspec.structs.replace(JOB, task=Task.PULL))
+    assert result.failure == Failure(Reason.PULL_FAILED, "no space left on device")
+    assert result.image_present is False

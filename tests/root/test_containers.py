@@ -177,6 +177,13 @@ def test_absent_image_is_reported_and_no_registry_is_used(bare: GpuDocker) -> No
     assert [event for event in observation if event["Action"] == "pull"] == []
 
 
+def test_fetch_that_fails_has_dockers_words(bare: GpuDocker) -> None:
+    failure = perform(bare, Task.PULL, "127.0.0.1:1/nobody/has:this").failure
+    assert failure is not None
+    assert failure.reason is Reason.PULL_FAILED
+    assert "connection refused" in failure.detail
+
+
 def test_the_container_gets_gpus_and_nothing_else(fitted: GpuDocker) -> None:
     running = subprocess.Popen(
         argv(fitted, Task.RUN, fitted.image(STUBBORN)), stdout=subprocess.PIPE

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from gpud.core.report import Owner
 from gpud.root.dockerd_facts import (
-    ENDS_WHEN,
     LONGEST_DETAIL,
     SUBJECTS,
     DockerdCause,
@@ -148,7 +147,3 @@ def test_the_document_lists_every_cause_with_its_fix_and_what_ends_it() -> None:
 )
 def test_the_document_lists_every_value(name: str, values: list[str]) -> None:
     assert [line.split("`")[1] for line in table(name)] == [str(value) for value in values]
-
-
-def test_every_watch_has_words() -> None:
-    assert set(ENDS_WHEN) == set(StartCondition)

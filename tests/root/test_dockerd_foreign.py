@@ -63,7 +63,7 @@ def many_looks(supervised: Supervised) -> dict[str, Any]:
     return supervised.when(lambda r: r["beat_s"] > earlier["beat_s"] + 1, "many more looks")
 
 
-def test_unexplained_failure_near_another_distribution_is_backed_off(
+def test_unexplained_failures_are_a_crash_loop_with_the_lines_that_explain_it(
     supervised: Supervised, dockerd: PrivateDockerd, wsl: Path
 ) -> None:
     failing = "--default-runtime=of-my-own"
@@ -72,6 +72,8 @@ def test_unexplained_failure_near_another_distribution_is_backed_off(
         supervised.start()
         status = supervised.when(lambda r: r["dockerd"]["state"] == "crashloop", "a crash loop", 40)
         assert status["dockerd"]["owner"] == "other_distribution"
+        assert status["dockerd"]["reason"] == "crashloop"
+        assert "5 times in a row" in status["dockerd"]["detail"]
         assert "of-my-own" in status["dockerd"]["detail"]
         assert "dockerd.log" in status["dockerd"]["fix"]
         assert dockerd_starts(supervised) <= 6
@@ -86,6 +88,7 @@ def test_auto_leaves_dockerd_to_another_distribution_and_does_not_advise_two_of_
         status = many_looks(supervised)["dockerd"]
         assert (status["state"], status["reason"]) == ("absent", "left_to_other_distribution")
         assert "manage" not in status["fix"]
+        assert status["suspect_sockets"] == 0
         assert dockerd.pids() == []
     assert supervised.when(running, "ours")["dockerd"]["restarts"] == {"taken_over": 1}
 

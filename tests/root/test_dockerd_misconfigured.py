@@ -21,7 +21,7 @@ from gpud.root.daemonconfig import DaemonConfig
 from gpud.root.dockerd_facts import StartCondition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterator
 
     from tests.dockerd import PrivateDockerd
     from tests.root.conftest import Supervised
@@ -112,33 +112,50 @@ def socket_served_by_another_program(dockerd: PrivateDockerd) -> Trouble:
     assert Path(dockerd.socket).exists()  # stale from now on: nobody listens
 
 
+def folder_of_the_socket_missing(dockerd: PrivateDockerd) -> Trouble:
+    place = dockerd.root / "later"
+    settings = quick(dockerd, socket=str(place / "docker.sock"))
+    yield settings, "socket_unusable", "no such file"
+    place.mkdir()
+
+
 def directory_for_a_socket(dockerd: PrivateDockerd) -> Trouble:
     Path(dockerd.socket).mkdir()
     yield quick(dockerd), "socket_unusable", "is a directory"
     Path(dockerd.socket).rmdir()
 
 
-def disk(dockerd: PrivateDockerd, options: str, reason: str, words: str) -> Trouble:
-    """A file system of its own where the data-root is."""
-    place = dockerd.root / "data"
+@contextlib.contextmanager
+def small_disk(dockerd: PrivateDockerd, name: str, free: int) -> Iterator[Path]:
+    """A file system of its own, of 256 KiB, below dockerd's root; it is gone with the test."""
+    place = dockerd.root / name
     place.mkdir()
     mount("-t", "tmpfs", "-o", "size=256k", "tmpfs", place)
     try:
-        (place / "filler").write_bytes(b"x" * (160 * 1024))
-        mount("-o", f"remount,{options}", place)
-        yield quick(dockerd), reason, words
-        mount("-o", "remount,rw,size=512m", place)
-        yield quick(dockerd), reason, words  # until dockerd is back
+        (place / "filler").write_bytes(b"x" * (256 * 1024 - free))
+        yield place
     finally:
         subprocess.run(["umount", "-l", place], check=True)
 
 
+def disk(dockerd: PrivateDockerd, name: str, options: str, reason: str, words: str) -> Trouble:
+    with small_disk(dockerd, name, free=0 if name == "exec" else 96 * 1024) as place:
+        mount("-o", f"remount,{options}", place)
+        yield quick(dockerd), reason, words
+        mount("-o", "remount,rw,size=512m", place)
+        yield quick(dockerd), reason, words  # until dockerd is back
+
+
 def disk_full(dockerd: PrivateDockerd) -> Trouble:
-    return disk(dockerd, "rw,size=256k", "disk_full", "no space left on device")
+    return disk(dockerd, "data", "rw", "disk_full", "no space left on device")
+
+
+def disk_of_the_exec_root_full(dockerd: PrivateDockerd) -> Trouble:
+    return disk(dockerd, "exec", "rw", "disk_full", "no space left on device")
 
 
 def disk_read_only(dockerd: PrivateDockerd) -> Trouble:
-    return disk(dockerd, "ro,size=512m", "read_only", "read-only file system")
+    return disk(dockerd, "data", "ro,size=512m", "read_only", "read-only file system")
 
 
 def storage_driver_that_the_disk_refuses(dockerd: PrivateDockerd) -> Trouble:
@@ -177,8 +194,10 @@ def data_root_in_use(dockerd: PrivateDockerd) -> Trouble:
         program_missing,
         port_taken,
         socket_served_by_another_program,
+        folder_of_the_socket_missing,
         directory_for_a_socket,
         disk_full,
+        disk_of_the_exec_root_full,
         disk_read_only,
         storage_driver_that_the_disk_refuses,
         pytest.param(data_root_in_use, marks=pytest.mark.soak),
@@ -196,6 +215,20 @@ def test_cause_is_held_in_dockerds_words_until_it_is_mended(
         if reason.startswith("config_"):
             assert restarts == {"start_failed": 1}
         supervised.stop()
+
+
+def test_pid_file_that_cannot_be_removed_is_reported(
+    supervised: Supervised, dockerd: PrivateDockerd
+) -> None:
+    with small_disk(dockerd, "pid", 96 * 1024) as place:
+        (place / "docker.pid").write_text("999999")
+        mount("-o", "remount,ro", place)
+        supervised.settings = quick(dockerd, pidfile=str(place / "docker.pid"))
+        supervised.start()
+        supervised.when(
+            lambda r: "docker.pid: Read-only" in (r["dockerd"]["detail"] or ""), "the file's name"
+        )
+        supervised.stop()  # before the disk is gone, and with it what keeps dockerd from starting
 
 
 def test_missing_iptables_are_held_until_they_are_there(

@@ -20,7 +20,7 @@ from gpud.root.dockerd_facts import (
     Limits,
     Memory,
     StartCondition,
-    complaint,
+    last_words,
 )
 from gpud.root.dockerd_rules import binary_missing
 from gpud.root.dockerd_step import KILLS_FORGIVEN, due, step
@@ -93,39 +93,11 @@ def test_every_memory_and_observation_has_an_answer_and_no_policy_can_do_harm(
         assert hung or observation.containerd is Containerd.OWN_IS_GONE
 
 
-@given(lived=st.lists(st.floats(0, 5), min_size=1, max_size=200), jitter=st.floats(0, 1))
-def test_a_dockerd_that_keeps_dying_never_makes_a_tight_loop(
-    lived: list[float], jitter: float
-) -> None:
-    memory, now_s, starts = Memory(), 0.0, 0
-    absent = replace(NONE, jitter=jitter)
-    for number, life_s in enumerate(lived):
-        for _ in range(3):
-            memory, action = step(memory, absent, due, LIMITS, now_s)
-            if action is Action.START:
-                starts += 1
-                alive = replace(WELL, process=ProcessRef(number + 2, 1))
-                memory, _ = step(memory, alive, due, LIMITS, now_s)
-                now_s += life_s
-            else:
-                now_s += 0.5
-    assert starts <= 4 + now_s / 0.75
-
-
-def test_five_failures_in_a_row_are_called_a_crash_loop() -> None:
-    memory, now_s = Memory(), 0.0
-    while memory.failures < 5:
-        memory, _ = step(memory, NONE, due, LIMITS, now_s)
-        now_s = max(now_s, memory.next_try_s)
-    assert memory.state is DockerdState.CRASHLOOP
-    assert set(memory.restarts) == {"start_failed"}
-
-
 def test_the_complaint_is_the_last_error_not_the_last_line() -> None:
     log = ("level=info msg=a", "failed to start daemon: no driver", "level=info msg=bye")
-    assert complaint(log) == "failed to start daemon: no driver"
-    assert complaint(("bye",)) == "bye"
-    assert complaint(()) is None
+    assert last_words(log, 1) == "failed to start daemon: no driver"
+    assert last_words(("bye",), 1) == "bye"
+    assert last_words((), 1) is None
 
 
 CAUSE = DockerdCause(
@@ -145,14 +117,6 @@ def held() -> Memory:
     assert actions == [Action.START, Action.NOTHING]
     assert memory.state is DockerdState.MISCONFIGURED
     return memory
-
-
-def test_what_another_start_cannot_mend_is_not_tried_again() -> None:
-    memory = held()
-    for now_s in (2, 60, 3600, 1e6):
-        memory, action = step(memory, HELD, due, LIMITS, now_s)
-        assert action is Action.NOTHING
-        assert memory.state is DockerdState.MISCONFIGURED
 
 
 def test_a_world_that_changes_all_the_time_is_backed_off() -> None:

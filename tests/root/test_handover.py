@@ -1,4 +1,4 @@
-"""Somebody else takes dockerd over while we run, a containerd dies, a crash loop is called one."""
+"""Somebody else takes dockerd over while we run, a containerd dies, a socket file is lost."""
 
 from __future__ import annotations
 
@@ -153,19 +153,6 @@ def test_dockerd_with_a_dead_containerd_is_replaced_and_its_container_lives(
     with contextlib.closing(dockerd.client()) as client:
         state = client.inspect_container(container)["State"]
     assert (state["Running"], state["Pid"]) == (True, inside)
-
-
-def test_crash_loop_is_reported_with_the_lines_that_explain_it(
-    supervised: Supervised, dockerd: PrivateDockerd
-) -> None:
-    args = (*dockerd.args, "--default-runtime=of-my-own")
-    supervised.settings = {"dockerd": quick(dockerd, args=args, backoff_max_s=0.5)}
-    supervised.start()
-    status = supervised.when(lambda r: r["dockerd"]["state"] == "crashloop", "a crash loop", 40)
-    assert status["dockerd"]["reason"] == "crashloop"
-    assert "5 times in a row" in status["dockerd"]["detail"]
-    assert "of-my-own" in status["dockerd"]["detail"]
-    assert str(supervised.home / "var/log/gpud/dockerd.log") in status["dockerd"]["fix"]
 
 
 def test_dockerd_that_lost_its_socket_file_is_reported_and_not_killed(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.root.kernel_log import LOOK_EVERY_S, OPEN_AGAIN_S, KernelLog
+from gpud.root.kernel_log import LOOK_EVERY_S, MOST_RECORDS, OPEN_AGAIN_S, KernelLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,6 +81,15 @@ def test_a_program_that_writes_what_a_driver_would_is_not_believed(kernel: Kerne
     log = KernelLog(str(kernel.sysroot))
     log.step(0.0)
     assert sum(log.report().counts.values()) == 0
+    log.close()
+
+
+def test_flood_is_taken_in_portions_once_a_second(kernel: Kernel) -> None:
+    record = f"3,1,5000000,-;{NOISE}\n".encode()
+    log = KernelLog(str(kernel.sysroot), read=lambda *_: record)
+    log.step(0.0)
+    log.step(LOOK_EVERY_S / 2)
+    assert log.report().counts["noise"] == MOST_RECORDS
     log.close()
 
 

@@ -89,10 +89,6 @@ def make_wsl(sysroot: Path) -> None:
     (sysroot / "proc/net/unix").symlink_to("/proc/net/unix")
 
 
-def test_absent_dockerd_has_no_owner(nothing: Scene) -> None:
-    assert owner(nothing) is Owner.NONE
-
-
 def test_a_mark_in_the_environment_is_ours_and_another_supervisors_is_not(nothing: Scene) -> None:
     with sleeping(**{MARK: "/run/gpud"}) as ours, sleeping(**{MARK: "/elsewhere"}) as theirs:
         until(lambda: owner(replace(nothing, process=ours)) is Owner.GPUD, "the exec")
@@ -230,6 +226,8 @@ def test_a_dockerd_that_listens_by_our_name_in_other_mounts_is_another_distribut
     other_distribution: Scene,
 ) -> None:
     assert ask_from_outside(other_distribution) == "other_distribution"
+    write(other_distribution.sysroot / "proc/sys/kernel/osrelease", "6.1.0-18-amd64\n")
+    assert ask_from_outside(other_distribution) == "none"  # a container's, without WSL
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 import structlog
 
-from gpud import discovery
-from gpud.agent import children, logs
+from gpud import discovery, logs
+from gpud.agent import children
 from gpud.agent.alerts import sinks as folder
 from gpud.agent.alerts.message import Message
 from gpud.core.alerts import TEST, Alert, Severity
@@ -188,7 +188,7 @@ def run_test(settings: Settings, name: str | None = None) -> tuple[list[str], in
     works for root may not work for the agent. Returns what to print, harmless to show, and the exit
     code: 0 when all of them delivered, 1 when one did not, 2 when there is none of that name.
     """
-    logs.configure(Path(settings.log_dir, "agent/agent.log"), level="info", quietly=True)
+    logs.configure(Path(settings.log_dir, "agent/agent.log"), level="info", terminal=False)
     context = Context(settings, os.uname().nodename, spawned=lambda: None)
     sinks = configured(context)
     chosen = [s for s in sinks.usable if name in {None, s.name, s.name.rpartition("_")[0]}]

@@ -1,0 +1,100 @@
+"""Logs of the supervisor and the agent: JSON to a rotated file, lines on the terminal.
+
+Strings from outside (a driver, Docker, a file) are hostile when shown: no control character passes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import logging.handlers
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from structlog.tracebacks import ExceptionDictTransformer
+
+from gpud.core.text import escaped, escaped_fields
+
+if TYPE_CHECKING:
+    from io import TextIOWrapper
+
+LARGEST_FILE = 5 * 1024 * 1024
+OLD_FILES = 3
+
+
+def configure(file: Path, *, level: str, terminal: bool = True) -> None:
+    """Log at ``level`` and above to ``file`` and, with ``terminal``, to stderr.
+
+    Errors: none; a file that cannot be opened is reported on stderr, and stderr goes on.
+    """
+    shared: list[Any] = [
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    logging.raiseExceptions = False  # a full disk under the log is no reason for a traceback
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        root.removeHandler(handler)
+        handler.close()
+    root.setLevel(level.upper())
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)  # it reports every run it starts
+    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, root.level))  # this, each start
+    if terminal:
+        lines = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), pad_event_to=28, exception_formatter=_short_traceback
+        )
+        _add(logging.StreamHandler(sys.stderr), shared, _escaped, lines)
+    try:
+        log_file = _LogFile(file, maxBytes=LARGEST_FILE, backupCount=OLD_FILES, encoding="utf-8")
+    except OSError as error:
+        if terminal:
+            structlog.get_logger().warning("no_log_file", path=str(file), error=error.strerror)
+        return
+    # Without the values of variables: a log is for more people than a password in one of them.
+    tracebacks = structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
+    _add(log_file, shared, tracebacks, structlog.processors.JSONRenderer())
+
+
+def share(descriptor: int, path: Path) -> None:
+    """Let the group of a directory with the setgid bit, and nobody else, read a log in it."""
+    folder = path.parent.stat()
+    if folder.st_mode & stat.S_ISGID:
+        os.fchown(descriptor, -1, folder.st_gid)
+        os.fchmod(descriptor, 0o640)
+
+
+class _LogFile(logging.handlers.RotatingFileHandler):
+    """A log that the group of its directory may read."""
+
+    def _open(self) -> TextIOWrapper:
+        stream = super()._open()
+        with contextlib.suppress(OSError):
+            share(stream.fileno(), Path(self.baseFilename))
+        return stream
+
+
+def _add(handler: logging.Handler, shared: list[Any], *last: Any) -> None:  # noqa: ANN401  # processors
+    before = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[before, *last])
+    )
+    logging.getLogger().addHandler(handler)
+
+
+def _escaped(_: object, __: str, line: Any) -> Any:  # noqa: ANN401  # structlog's own shape
+    return escaped_fields(line)
+
+
+def _short_traceback(stream: Any, error: Any) -> None:  # noqa: ANN401  # structlog's own shape
+    """Keep tracebacks to the file: the person at the terminal gets the error itself."""
+    stream.write(escaped(f" {error[1]!r}"))
