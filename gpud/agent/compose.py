@@ -130,7 +130,7 @@ class Agent:
             boot_id=boot_id,
         )
         self.schedule = Schedule(board)
-        self.clock_watch = ClockWatch(board, self.schedule, settings.gate.resume_rest_s)
+        self.clock_watch = ClockWatch(board, self.schedule)
 
     async def run(self) -> None:
         """Run all jobs and tasks until ``stop``, then close every part in order."""
