@@ -89,7 +89,7 @@ class TelemetrySettings:
     """Where numbers about the GPUs come from; ``gpud.core.telemetry.LEVELS`` names the sources."""
 
     disabled: tuple[str, ...] = ()
-    nvidia_smi: str = ""  # by absolute path; empty: where WSL, or the system, has it
+    nvidia_smi: str = ""  # by absolute path; empty: where WSL has it
     nvidia_smi_exe: str = ""  # Windows' own, as this distribution sees it
     pcie_throughput: bool = False  # costs the GPU 20 ms for each direction
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpud.agent.history.records import Run
 from gpud.agent.measure.gate import Due, Wait
-from gpud.agent.measure.launch import Launcher, LaunchRefused
+from gpud.agent.measure.launch import Launcher, LaunchRefused, job_of
 from gpud.agent.state import containers
 from gpud.agent.state.changes import run_conditions
 from gpud.agent.state.gpus import with_devices
@@ -21,7 +20,7 @@ from gpud.agent.state.snapshot import probe_key
 from gpud.core import clock
 from gpud.core.errors import StoreError, WireError
 from gpud.core.health import Health, Level
-from gpud.core.sample import Backend, Device, Inventory, Job, Pace, ProbeSpec, Reason, Skip
+from gpud.core.sample import Backend, Device, Inventory, Pace, ProbeSpec, Reason, Skip
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -81,6 +80,7 @@ class Pipeline:
         self._board = board
         self._now = now
         self._boot_id = boot_id
+        self._cache_dir = str(Path(settings.state_dir, "cuda-cache"))
         self._root_run_s: float | None = None
         self._specs: tuple[ProbeSpec, ...] = ()
         self._inventory: Inventory | None = None
@@ -192,7 +192,7 @@ class Pipeline:
 
     async def _look(self) -> None:
         """Take the list of GPUs. ``Errors: Refused``."""
-        inventory = await self._launcher.inventory(self._job(None))
+        inventory = await self._launcher.inventory(job_of(self._settings))
         self._list_changed = self._last_inventory not in (None, inventory)
         self._inventory = self._last_inventory = inventory
         snapshot, mono_s = self._board.read(), self._now().mono_s
@@ -215,7 +215,8 @@ class Pipeline:
             self._skip(due, before.answer, before.at, before.conditions.utilization_gpu_ratio)
             return
         try:
-            report = await self._launcher.run(due.spec, self._job(due))
+            job = replace(job_of(self._settings, due.spec, due.uuid), cache_dir=self._cache_dir)
+            report = await self._launcher.run(due.spec, job)
         except LaunchRefused as refused:
             self._skip(due, refused.skip, before.at)
         else:
@@ -319,22 +320,3 @@ class Pipeline:
         fix: str | None = None,
     ) -> None:
         self._board.set_health(component, Health(level, reason, detail, fix))
-
-    def _job(self, due: Due | None) -> Job:
-        """Return the job of a run, or of the list of GPUs."""
-        cuda = self._settings.cuda
-        job = Job(
-            cuda_library=cuda.library,
-            sysroot=self._settings.sysroot,
-            start_limit_s=cuda.start_limit_s,
-        )
-        if due is None:
-            return job
-        return replace(
-            job,
-            probe=due.spec.name,
-            gpu=due.uuid,
-            cache_dir=str(Path(self._settings.state_dir, "cuda-cache")),
-            budget_s=due.spec.budget_s,
-            seed=secrets.randbelow(2**31 - 1) + 1,
-        )

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 
 from gpud.agent import platform
 from gpud.agent.state.board import Board
-from gpud.agent.telemetry import fields, smi_output
+from gpud.agent.telemetry import fields
 from gpud.agent.telemetry.answers import Answer
 from gpud.agent.telemetry.collection import SourceContext
 from gpud.agent.telemetry.fields import WORTH_A_START
 from gpud.agent.telemetry.smi import NvidiaSmi, SmiProgram
+from gpud.agent.telemetry.smi_output import COLUMNS, SmiColumn
 from gpud.core.advice import Platform
 from gpud.core.clock import Instant
 from gpud.core.sample import Absent, Reading
 from gpud.core.settings import parse
 from gpud.core.telemetry import LEVELS
-from tests.events import made, post, program_started, source_answered
+from tests.events import made, post, source_answered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,15 +52,11 @@ CELLS = {
 }
 
 
-def names(left_out: frozenset[str] = frozenset()) -> list[str]:
-    """The columns in the order in which they are asked for."""
-    return smi_output.arguments(left_out)[0].partition("=")[2].split(",")
-
-
-def line(left_out: frozenset[str] = frozenset(), /, **changed: str) -> str:
+def line(columns: tuple[SmiColumn, ...] = COLUMNS, /, **changed: str) -> str:
     """What a GPU says whose other fields are not there."""
     cells = CELLS | {name.replace("__", "."): cell for name, cell in changed.items()}
-    return ", ".join(cells.get(name, "[N/A]") for name in names(left_out))
+    names = ["index", "count", *(column.name for column in columns)]
+    return ", ".join(cells.get(name, "[N/A]") for name in names)
 
 
 class ScriptedSmi(NvidiaSmi):
@@ -68,7 +65,7 @@ class ScriptedSmi(NvidiaSmi):
     path: Path
 
     def program(self) -> SmiProgram:
-        return SmiProgram((str(self.path),), Platform.LINUX, {"PATH": "/usr/bin:/bin"})
+        return SmiProgram((str(self.path),), Platform.LINUX)
 
 
 @dataclass
@@ -79,7 +76,6 @@ class World:
     mono_s: float = 1000.0
     wall_s: float = 1_790_000_000.0
     settings: str = ""
-    spawned: int = 0
 
     def __post_init__(self) -> None:
         self.own = self.root / "own"
@@ -135,18 +131,13 @@ class World:
         self.mono_s += seconds
         self.wall_s += seconds
 
-    def context(self) -> SourceContext:
-        def spawned() -> None:
-            self.spawned += 1
+    @property
+    def spawned(self) -> int:
+        return self.board.read().measure.children
 
-        return SourceContext(
-            parse(f'sysroot = "{self.root}"\n{self.settings}'.encode(), {}),
-            now=self.now,
-            read=self.board.read,
-            spawned=spawned,
-            started=lambda source: post(self.board, program_started(source)),
-            own=self.own,
-        )
+    def context(self) -> SourceContext:
+        settings = parse(f'sysroot = "{self.root}"\n{self.settings}'.encode(), {})
+        return SourceContext(settings, self.board, self.now, self.own)
 
     def source(self, path: Path, *, deadline_s: float = 10.0) -> NvidiaSmi:
         source = ScriptedSmi(self.context(), "nvidia_smi", deadline_s=deadline_s)

@@ -52,14 +52,7 @@ EVERYTHING: dict[str, float | str | Absent] = dict.fromkeys(WORTH_A_START, 1.0)
 
 
 def context(board: Board, text: str = "") -> SourceContext:
-    return SourceContext(
-        parse(text.encode(), {}),
-        now=now,
-        read=board.read,
-        spawned=lambda: None,
-        started=lambda _: None,
-        own=Path("/nonexistent"),
-    )
+    return SourceContext(parse(text.encode(), {}), board, now, Path("/nonexistent"))
 
 
 def together(

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.state.snapshot import Snapshot
+from gpud.agent.state.board import Board
 from gpud.agent.telemetry.answers import Answer
 from gpud.agent.telemetry.collection import SourceContext
 from gpud.agent.telemetry.sources.dxg import AGAIN_S, LISTER, Dxg
 from gpud.core.clock import Instant
 from gpud.core.sample import Absent, Inventory, Reading
 from gpud.core.settings import parse
-from tests.events import inventory_taken, made, source_answered
+from tests.events import inventory_taken, made, post, source_answered
 from tests.fuse import stalling, usable
 
 if TYPE_CHECKING:
@@ -34,11 +34,13 @@ class Machine:
     root: Path
     wsl: str = "2"
     at_s: float = 1000.0
-    started: int = 0
-    snapshot: Snapshot = field(init=False)
 
     def __post_init__(self) -> None:
-        self.snapshot = made("1", 0.0, platform={"wsl": self.wsl})
+        self.board = Board(made("1", 0.0, platform={"wsl": self.wsl}))
+
+    @property
+    def started(self) -> int:
+        return self.board.read().measure.children
 
     def put(self, path: str, text: str = "", modified_s: float | None = None) -> None:
         place = self.root / path
@@ -54,21 +56,15 @@ class Machine:
     def driver(self, version: str) -> None:
         said = (Reading(None, "driver_version", version, "nvml"),)
         answer = Answer("nvml", 5, self.at_s, self.at_s, said, holds_s=1e9)
-        self.snapshot = source_answered(answer, self.at_s)(self.snapshot)
-
-    def spawned(self) -> None:
-        self.started += 1
+        post(self.board, source_answered(answer, self.at_s))
 
     def source(self, lister: Sequence[str] = LISTER, *, deadline_s: float = 30.0) -> Dxg:
-        context = SourceContext(
-            parse(f'sysroot = "{self.root}"'.encode(), {}),
-            now=lambda: Instant(self.at_s, self.at_s),
-            read=lambda: self.snapshot,
-            spawned=self.spawned,
-            started=lambda _: None,
-            own=self.root,
-        )
+        settings = parse(f'sysroot = "{self.root}"'.encode(), {})
+        context = SourceContext(settings, self.board, self.now, self.root)
         return Dxg(context, lister=lister, deadline_s=deadline_s)
+
+    def now(self) -> Instant:
+        return Instant(self.at_s, self.at_s)
 
     async def asked(self, source: Dxg) -> dict[str, float | str | Absent]:
         answer = await source.collect(frozenset())
@@ -112,7 +108,7 @@ def test_the_folder_is_that_of_the_library_in_use_else_of_any_driver_of_nvidia(
     for at, name in enumerate(folders):
         machine.put(f"{STORE}/{name}", modified_s=float(at))
     used = Inventory(driver_folder="nv_used")
-    machine.snapshot = inventory_taken(used, 1.0, 1.0)(machine.snapshot)
+    post(machine.board, inventory_taken(used, 1.0, 1.0))
     assert machine.once() == {"exposed": "yes", "driver_folder": expected}
 
 
@@ -147,7 +143,7 @@ def test_plain_linux_has_the_gpu_of_its_bus_and_wsl_1_has_none(
 
 def test_a_container_has_the_gpu_it_was_given_and_not_that_of_its_host(tmp_path: Path) -> None:
     machine = Machine(tmp_path, wsl="")
-    machine.snapshot = made("1", 0.0, platform={"wsl": "", "container": "1"})
+    machine.board = Board(made("1", 0.0, platform={"wsl": "", "container": "1"}))
     machine.put("sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
     machine.put("sys/bus/pci/devices/0000:01:00.0/class", "0x030000\n")
     assert machine.once() == {"exposed": "no"}

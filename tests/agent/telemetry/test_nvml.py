@@ -52,7 +52,7 @@ def test_collections_and_looks_at_once_do_not_mix(tmp_path: Path) -> None:
             )
             assert first["fan_ratio"] == last["fan_ratio"] == 0.3
             assert all(set(by_field(readings)) == conditions.FIELDS_OF_A_RUN for readings in seen)
-            assert len(nvml_source.spawned) == 1
+            assert nvml_source.spawned == 1
 
     asyncio.run(story())
 
@@ -114,11 +114,14 @@ def test_on_battery_nvml_is_asked_seldom_and_let_go_so_that_the_gpu_may_sleep(
     tmp_path: Path,
 ) -> None:
     library = build_libnvml(tmp_path)
-    plugged = False
+    status = tmp_path / "sys/class/power_supply/BAT1/status"
+    status.parent.mkdir(parents=True)
+    status.with_name("type").write_text("Battery\n")
+    status.write_text("Discharging\n")
+    settings = parse(f'sysroot = "{tmp_path}"\n[nvml]\nlibrary = "{library}"'.encode(), {})
 
     async def story() -> None:
-        nonlocal plugged
-        async with telling(library, on_battery=lambda: not plugged) as laptop:
+        async with telling(library, settings=settings) as laptop:
             first = await laptop.collect()
             assert first.reason is None
             assert laptop.pid is None, "nothing holds the GPU between two answers"
@@ -129,7 +132,7 @@ def test_on_battery_nvml_is_asked_seldom_and_let_go_so_that_the_gpu_may_sleep(
             assert (await laptop.collect()).reason is None
             assert (await laptop.source.look()) != ()
             assert laptop.pid is None
-            plugged = True
+            status.write_text("Charging\n")
             assert (await laptop.collect()).reason is None, "not a moment longer than on battery"
             assert laptop.pid is not None
 
@@ -168,7 +171,7 @@ def test_xids_are_counted_on_where_the_last_helper_ended(tmp_path: Path) -> None
             await source.source.look()
             fields = await source.fields()
             assert (fields["xids"], fields["xid_last"]) == ("31:2,79:1", 79.0)
-            assert len(source.spawned) == 4
+            assert source.spawned == 4
 
     asyncio.run(story())
 
@@ -194,7 +197,7 @@ def test_another_driver_is_in_the_collection_after_its_installation(
                 new.replace(old)
             assert (await source.fields(None))["driver_version"] == "576.02"
             await source.collect()
-            assert len(source.spawned) == 2
+            assert source.spawned == 2
 
     asyncio.run(story())
 
@@ -206,7 +209,7 @@ def test_a_library_that_never_stays_the_same_is_not_chased() -> None:
         async with telling("/nonexistent", command=("/bin/sh", "-c", script)) as source:
             assert (await source.collect()).reason == "library_replaced"
             assert (await source.collect()).reason == "library_replaced"
-            assert len(source.spawned) == 2
+            assert source.spawned == 2
 
     asyncio.run(story())
 
@@ -224,10 +227,10 @@ def test_a_library_that_vanishes_is_missed_at_once_and_loaded_when_it_is_back(
             assert (await source.collect()).reason is None
             library.rename(aside)
             assert (await source.collect()).reason == "library_missing"
-            spawned = len(source.spawned)
+            spawned = source.spawned
             for _ in range(20):
                 assert (await source.collect()).reason == "library_missing"
-            assert len(source.spawned) == spawned, "answered from memory during the rest"
+            assert source.spawned == spawned, "answered from memory during the rest"
             aside.rename(library)
             source.clock.ahead_s += nvml.REFUSAL_REST_S[1]
             assert (await source.fields())["temperature_celsius"] == 41.0
@@ -256,14 +259,14 @@ def test_a_hang_ends_at_the_deadline_and_its_helper_is_replaced_after_a_rest(
             assert [(await source.collect()).reason for _ in range(2)] == ["hung", "hung"]
             source.clock.ahead_s += nvml.KILL_AFTER_S - 5
             assert (await source.collect()).reason == "hung"
-            assert len(source.spawned) == 1
+            assert source.spawned == 1
             hung = source.pid
             assert hung is not None
             rewrite_script(library, "")
             source.clock.ahead_s += 5
             source.patient()
             assert (await source.fields())["power_watts"] == 23.5
-            assert len(source.spawned) == 2
+            assert source.spawned == 2
             with pytest.raises(ProcessLookupError):
                 os.kill(hung, 0)
 
@@ -284,7 +287,7 @@ def test_the_late_answer_of_a_busy_driver_counts_and_nothing_is_killed(
             await source.late_answer()
             source.patient()
             assert (await source.fields())["power_watts"] == 23.5
-            assert len(source.spawned) == spawned
+            assert source.spawned == spawned
 
     asyncio.run(story())
 
@@ -302,7 +305,7 @@ def test_while_a_helper_that_was_killed_stays_no_other_is_started(
                 answer = await source.collect()
                 assert answer.reason == "stuck"
                 assert "state D" in str(answer.detail)
-            assert len(source.spawned) == 1
+            assert source.spawned == 1
             stays = source.source._stuck
             assert stays is not None
             stalled.answer()
@@ -325,7 +328,7 @@ def test_a_driver_that_ends_its_process_is_reported_and_tried_again(
             answer = await source.collect()
             assert (answer.reason, signal in str(answer.detail)) == ("crashed", True)
             assert (await source.collect()).reason == "crashed"
-            assert len(source.spawned) == 1, "not before the rest is over"
+            assert source.spawned == 1, "not before the rest is over"
             rewrite_script(library, "")
             source.clock.ahead_s += nvml.REFUSAL_REST_S[0]
             assert (await source.fields())["power_watts"] == 23.5
@@ -344,7 +347,7 @@ def test_a_look_without_patience_is_slow_and_the_helper_goes_on(tmp_path: Path) 
                     await source.source.look(patience_s=0.1)
                 assert caught.value.reason == "slow"
             assert (await source.fields())["power_watts"] == 23.5
-            assert len(source.spawned) == 1, "a slow library is not killed before its deadline"
+            assert source.spawned == 1, "a slow library is not killed before its deadline"
 
     asyncio.run(story())
 
