@@ -164,12 +164,11 @@ class NvidiaSmi:
             self._write(msgspec.structs.replace(self._note, process=process))
 
     def _read_note(self) -> StartNote:
-        """Read the note of this boot; one that is damaged or of a later moment is none."""
+        """Read the note of this boot; a damaged one is none."""
         boot_id = platform.boot_id()
         with contextlib.suppress(OSError, *wire.UNREADABLE):
             note = msgspec.json.decode(self._path.read_bytes(), type=StartNote)
-            latest_s = self.context.now().mono_s + LONG_REST_S
-            if note.boot_id == boot_id and note.retry_mono_s <= latest_s:
+            if note.boot_id == boot_id:
                 return note
         return StartNote(boot_id)
 

@@ -18,7 +18,6 @@ from tests.agent.telemetry.nvml_source import telling
 from tests.standins.build import build_libnvml
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 FIRST = "GPU-6d0c5f2e-8a41-4b7d-9e13-000000000000"
@@ -90,46 +89,6 @@ def test_without_nvml_the_reason_stands_and_the_cpu_asks_no_driver(sysroot: Path
     assert looked(sysroot, missing, FIRST, patience_s=20) == [Conditions(unread="library_missing")]
     supply(sysroot, "AC", type="Mains", online="1")
     assert looked(sysroot, missing, None, command=("/bin/false",)) == [Conditions(ac=True)]
-
-
-def test_driver_that_hangs_costs_a_look_its_patience(tmp_path: Path, sysroot: Path) -> None:
-    library = build_libnvml(tmp_path, "hang nvmlDeviceGetPowerUsage\n")
-
-    async def story() -> list[Conditions]:
-        async with telling(library) as nvml:
-            observers = [
-                Observer(nvml.source, str(sysroot), patience_s=at_most) for at_most in (0.5, 0.5)
-            ]
-            return [await observer.look(FIRST) for observer in observers]
-
-    assert [conditions.unread for conditions in asyncio.run(story())] == ["slow"] * 2
-
-
-def nothing(_: Path) -> None:
-    """No supply at all."""
-
-
-def folder_for_a_fact(folder: Path) -> None:
-    (folder / "AC/online").mkdir(parents=True)
-
-
-def file_for_a_supply(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    (folder / "AC").write_text("1\n")
-
-
-def bytes_for_text(folder: Path) -> None:
-    (folder / "AC").mkdir(parents=True)
-    (folder / "AC/type").write_bytes(b"Ma\xffns" * 1000)
-    (folder / "AC/online").write_bytes(b"\x00" * 4096)
-
-
-@pytest.mark.parametrize("damage", [nothing, folder_for_a_fact, file_for_a_supply, bytes_for_text])
-def test_power_of_a_tree_that_makes_no_sense_is_unknown(
-    sysroot: Path, damage: Callable[[Path], None]
-) -> None:
-    damage(sysroot / "sys/class/power_supply")
-    assert looked(sysroot, "/nonexistent", None) == [Conditions()]
 
 
 ON_MAINS = Power(ac=True, battery_ratio=0.9)

@@ -128,37 +128,31 @@ def test_list_of_gpus_is_taken_anew_in_large_rounds_and_while_something_is_misse
     assert snapshot.measure.inventory is not None
 
 
-def test_list_of_gpus_that_changed_is_taken_again_in_the_next_round(bench: Bench) -> None:
-    async def story() -> None:
-        pipeline, history = bench.make()
-        bench.says(gpus=2)
-        await pipeline.round(Pace.LARGE)
-        bench.says(gpus=1)
-        await pipeline.round(Pace.LARGE)
-        for _ in range(3):
-            await pipeline.round(Pace.SMALL)
-        await history.close()
-
-    asyncio.run(story())
+async def test_list_of_gpus_that_changed_is_taken_again_in_the_next_round(bench: Bench) -> None:
+    pipeline, history = bench.make()
+    bench.says(gpus=2)
+    await pipeline.round(Pace.LARGE)
+    bench.says(gpus=1)
+    await pipeline.round(Pace.LARGE)
+    for _ in range(3):
+        await pipeline.round(Pace.SMALL)
+    await history.close()
     assert inventories(bench) == 3
 
 
-def test_without_a_gpu_the_cpu_is_measured_and_a_driver_that_appears_needs_no_restart(
+async def test_without_a_gpu_the_cpu_is_measured_and_a_driver_that_appears_needs_no_restart(
     bench: Bench,
 ) -> None:
-    async def story() -> None:
-        pipeline, history = bench.make()
-        bench.says(gpus=0, failure={"reason": "library_missing", "detail": "no libcuda.so.1"})
-        await pipeline.round(Pace.SMALL)
-        snapshot = bench.board.read()
-        assert snapshot.measure.runs["cpu_call"] == 1
-        assert snapshot.measure.skips == {("launch", Skip.NO_GPU): 1}
-        assert snapshot.health["cuda"].reason == Reason.LIBRARY_MISSING
-        bench.says(gpus=1)
-        await pipeline.round(Pace.SMALL)
-        await history.close()
-
-    asyncio.run(story())
+    pipeline, history = bench.make()
+    bench.says(gpus=0, failure={"reason": "library_missing", "detail": "no libcuda.so.1"})
+    await pipeline.round(Pace.SMALL)
+    snapshot = bench.board.read()
+    assert snapshot.measure.runs["cpu_call"] == 1
+    assert snapshot.measure.skips == {("launch", Skip.NO_GPU): 1}
+    assert snapshot.health["cuda"].reason == Reason.LIBRARY_MISSING
+    bench.says(gpus=1)
+    await pipeline.round(Pace.SMALL)
+    await history.close()
     assert bench.stored()[-1].gpu == "GPU-0"
 
 
@@ -178,49 +172,44 @@ def test_probe_modules_that_do_not_load_degrade_discovery(bench: Bench) -> None:
     assert (health.level, health.detail) == (Level.DEGRADED, "bad: no SPEC")
 
 
-def test_child_that_cannot_list_its_probes_is_asked_again_in_the_next_round(bench: Bench) -> None:
-    async def story() -> None:
-        pipeline, history = bench.make()
-        (bench.folder / "state").write_text("not JSON")
-        await pipeline.round(Pace.SMALL)
-        assert bench.board.read().health["discovery"].level is Level.FAILED
-        bench.says(gpus=1)
-        await pipeline.round(Pace.SMALL)
-        assert bench.board.read().health["discovery"].level is Level.OK
-        await history.close()
+async def test_child_that_cannot_list_its_probes_is_asked_again_in_the_next_round(
+    bench: Bench,
+) -> None:
+    pipeline, history = bench.make()
+    (bench.folder / "state").write_text("not JSON")
+    await pipeline.round(Pace.SMALL)
+    assert bench.board.read().health["discovery"].level is Level.FAILED
+    bench.says(gpus=1)
+    await pipeline.round(Pace.SMALL)
+    assert bench.board.read().health["discovery"].level is Level.OK
+    await history.close()
 
-    asyncio.run(story())
 
-
-def test_rounds_of_both_paces_at_once_skip_nothing(bench: Bench) -> None:
-    async def story() -> None:
-        pipeline, history = bench.make()
-        await pipeline.discover()
-        await asyncio.gather(*(pipeline.round(pace) for pace in (Pace.SMALL, Pace.LARGE)))
-        await history.close()
-
-    asyncio.run(story())
+async def test_rounds_of_both_paces_at_once_skip_nothing(bench: Bench) -> None:
+    pipeline, history = bench.make()
+    await pipeline.discover()
+    await asyncio.gather(*(pipeline.round(pace) for pace in (Pace.SMALL, Pace.LARGE)))
+    await history.close()
     assert bench.board.read().measure.skips == {}
     assert len(bench.stored()) == 4
 
 
-def test_in_the_grace_of_a_boot_the_cpu_is_measured_and_the_gpu_at_its_end(bench: Bench) -> None:
-    async def story() -> None:
-        pipeline, history = bench.make()
-        over = asyncio.Event()
-        pipeline._launcher.grace = over.wait  # type: ignore[assignment,method-assign]
-        first = asyncio.create_task(pipeline.round(Pace.SMALL))
-        async with asyncio.timeout(60):
-            while not bench.board.read().measure.runs.get("cpu_call"):
-                bench.board.changed.clear()
-                await bench.board.changed.wait()
-        assert [run.probe for run in bench.stored()] == ["cpu_call"]
-        assert inventories(bench) == 0
-        over.set()
-        await first
-        await history.close()
-
-    asyncio.run(story())
+async def test_in_the_grace_of_a_boot_the_cpu_is_measured_and_the_gpu_at_its_end(
+    bench: Bench,
+) -> None:
+    pipeline, history = bench.make()
+    over = asyncio.Event()
+    pipeline._launcher.grace = over.wait  # type: ignore[assignment,method-assign]
+    first = asyncio.create_task(pipeline.round(Pace.SMALL))
+    async with asyncio.timeout(60):
+        while not bench.board.read().measure.runs.get("cpu_call"):
+            bench.board.changed.clear()
+            await bench.board.changed.wait()
+    assert [run.probe for run in bench.stored()] == ["cpu_call"]
+    assert inventories(bench) == 0
+    over.set()
+    await first
+    await history.close()
     assert [run.probe for run in bench.stored()] == ["cpu_call", "launch"]
     assert bench.board.read().measure.skips == {}
 
@@ -388,39 +377,35 @@ async def hang(pipeline: Pipeline) -> None:
     await pipeline.round(Pace.SMALL)
 
 
-def test_probe_put_off_for_too_long_is_reported_until_it_runs(bench: Clocked) -> None:
+async def test_probe_put_off_for_too_long_is_reported_until_it_runs(bench: Clocked) -> None:
     """A hang or a nap of the laptop between refusals ends no row: nothing was measured."""
     bench.step_s = STARVED_S / 16
     bench.looks = [BUSY]
-
-    async def story() -> None:
-        pipeline, history = bench.make()
-        for _ in range(3):
-            await pipeline.round(Pace.SMALL)
-        bench.resumed_s = bench.moment_s + 5 * bench.step_s
+    pipeline, history = bench.make()
+    for _ in range(3):
         await pipeline.round(Pace.SMALL)
-        assert "gate" not in bench.board.read().health
-        for _ in range(3):
-            await pipeline.round(Pace.SMALL)
-        await hang(pipeline)
-        snapshot = bench.board.read()
-        assert snapshot.measure.skips == {
-            ("launch", Skip.GPU_BUSY): 6,
-            ("launch", Skip.RESUMED): 1,
-            ("launch", Skip.BREAKER_OPEN): 1,
-        }
-        assert (snapshot.health["gate"].level, snapshot.health["gate"].reason) == (
-            Level.DEGRADED,
-            "starved",
-        )
-        pipeline._launcher.breaker = pipeline._launcher.breaker.after_end(time.monotonic())
-        bench.looks = [IDLE, IDLE, BUSY]
+    bench.resumed_s = bench.moment_s + 5 * bench.step_s
+    await pipeline.round(Pace.SMALL)
+    assert "gate" not in bench.board.read().health
+    for _ in range(3):
         await pipeline.round(Pace.SMALL)
-        await pipeline.round(Pace.SMALL)
-        assert bench.board.read().health["gate"].level is Level.OK
-        await history.close()
-
-    asyncio.run(story())
+    await hang(pipeline)
+    snapshot = bench.board.read()
+    assert snapshot.measure.skips == {
+        ("launch", Skip.GPU_BUSY): 6,
+        ("launch", Skip.RESUMED): 1,
+        ("launch", Skip.BREAKER_OPEN): 1,
+    }
+    assert (snapshot.health["gate"].level, snapshot.health["gate"].reason) == (
+        Level.DEGRADED,
+        "starved",
+    )
+    pipeline._launcher.breaker = pipeline._launcher.breaker.after_end(time.monotonic())
+    bench.looks = [IDLE, IDLE, BUSY]
+    await pipeline.round(Pace.SMALL)
+    await pipeline.round(Pace.SMALL)
+    assert bench.board.read().health["gate"].level is Level.OK
+    await history.close()
 
 
 def test_battery_that_the_person_chose_is_no_starvation(bench: Clocked) -> None:

@@ -98,12 +98,9 @@ async def telling(  # each is one thing a test chooses
         await source.close()
 
 
-def collected(library: Path | str, **options: Any) -> Answer:
-    async def once() -> Answer:
-        async with telling(library, **options) as story:
-            return await story.collect()
-
-    return asyncio.run(once())
+async def collected(library: Path | str, **options: Any) -> Answer:
+    async with telling(library, **options) as story:
+        return await story.collect()
 
 
 def by_field(readings: tuple[Reading, ...], gpu: int | None = 0) -> dict[str, float | str | Absent]:

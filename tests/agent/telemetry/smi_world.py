@@ -153,6 +153,13 @@ class World:
             post(self.board, source_answered(answer, self.wall_s))
         return answer
 
+    async def answer(
+        self, source: TelemetrySource, wanted: frozenset[str] = WORTH_A_START
+    ) -> Answer:
+        answer = await self.collect(source, wanted)
+        assert answer is not None
+        return answer
+
 
 def values(answer: Answer | None) -> dict[str, float | str | Absent]:
     assert answer is not None
@@ -169,15 +176,8 @@ async def soon(look: Callable[[], bool], what: str) -> None:
     raise AssertionError(f"not seen within 10 s: {what}")
 
 
-def once(world: World, path: Path, *, deadline_s: float = 10.0) -> Answer:
-    async def story() -> Answer:
-        source = world.source(path, deadline_s=deadline_s)
-        answer = await world.collect(source)
-        assert answer is not None
-        await source.close()
-        return answer
-
-    return asyncio.run(story())
+async def once(world: World, path: Path, *, deadline_s: float = 10.0) -> Answer:
+    return await world.answer(world.source(path, deadline_s=deadline_s))
 
 
 def nvml(world: World, **known: float | str | Absent) -> None:

@@ -169,42 +169,34 @@ def test_the_store_is_listed_at_start_now_and_then_and_after_a_new_driver(tmp_pa
     assert asyncio.run(story()) == [1, 1, 2, 2, 3]
 
 
-def test_a_folder_that_is_new_is_looked_at_twice(tmp_path: Path) -> None:
+async def test_a_folder_that_is_new_is_looked_at_twice(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.put(f"{STORE}/nv_old/libcuda.so.1.1", modified_s=1.0)
-
-    async def story() -> None:
-        source = machine.source()
-        assert (await machine.asked(source))["driver_folder"] == "nv_old"
-        machine.put(f"{STORE}/nv_new/libcuda.so.1.1", modified_s=2.0)
-        machine.at_s += AGAIN_S
-        assert (await machine.asked(source))["driver_folder"] == "nv_new"
-        machine.at_s += 10
-        assert (await machine.asked(source))["driver_folder"] == "nv_new"
-        assert machine.started == 3
-        machine.at_s += 10
-        await machine.asked(source)
-        assert machine.started == 3
-        await source.close()
-
-    asyncio.run(story())
+    source = machine.source()
+    assert (await machine.asked(source))["driver_folder"] == "nv_old"
+    machine.put(f"{STORE}/nv_new/libcuda.so.1.1", modified_s=2.0)
+    machine.at_s += AGAIN_S
+    assert (await machine.asked(source))["driver_folder"] == "nv_new"
+    machine.at_s += 10
+    assert (await machine.asked(source))["driver_folder"] == "nv_new"
+    assert machine.started == 3
+    machine.at_s += 10
+    await machine.asked(source)
+    assert machine.started == 3
+    await source.close()
 
 
 HANGS = (sys.executable, "-I", "-c", "import signal; signal.pause()")
 
 
-def test_a_store_that_does_not_answer_is_a_reason_after_the_deadline(tmp_path: Path) -> None:
+async def test_a_store_that_does_not_answer_is_a_reason_after_the_deadline(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.has_dxg()
-
-    async def story() -> None:
-        source = machine.source(HANGS, deadline_s=0.2)
-        for _ in range(2):
-            readings = await machine.asked(source)
-            assert readings == {"exposed": "yes", "driver_folder": Absent.FAILED}
-        assert machine.started == 1, "not again before the interval is over"
-
-    asyncio.run(story())
+    source = machine.source(HANGS, deadline_s=0.2)
+    for _ in range(2):
+        readings = await machine.asked(source)
+        assert readings == {"exposed": "yes", "driver_folder": Absent.FAILED}
+    assert machine.started == 1, "not again before the interval is over"
 
 
 @pytest.mark.skipif(not usable(), reason="needs root and /dev/fuse")

@@ -88,13 +88,13 @@ def test_without_a_living_session_nothing_can_be_started(world: World) -> None:
     assert reason(world) == "no_socket"
 
 
-def test_windows_own_nvidia_smi_is_asked_through_that_session(world: World) -> None:
+async def test_windows_own_nvidia_smi_is_asked_through_that_session(world: World) -> None:
     seen = world.root / "seen"
     said = world.file("said", f"{line()}\r\n")
     world.program(EXE, f"pwd >{seen}; env >>{seen}; cat {said}")
     with world.interop() as session:
         name = session.getsockname()
-        answer = asyncio.run(world.collect(nvidia_smi_exe.create(world.context())))
+        answer = await world.collect(nvidia_smi_exe.create(world.context()))
     assert values(answer)["temperature_celsius"] == 48
     assert answer is not None
     assert (answer.source, answer.level) == ("nvidia_smi_exe", 4)
@@ -112,39 +112,34 @@ def test_windows_own_nvidia_smi_is_asked_through_that_session(world: World) -> N
         ("mnt/d/Windows/System32/nvidia-smi.exe", "", "D:\\134 /mnt/d 9p rw 0 0\n"),
     ],
 )
-def test_windows_may_be_mounted_elsewhere_and_on_another_drive(
+async def test_windows_may_be_mounted_elsewhere_and_on_another_drive(
     world: World, place: str, settings: str, mounts: str
 ) -> None:
     world.file("etc/wsl.conf", settings)
     world.file("proc/mounts", mounts)
     world.says(place, line() + "\n")
     with world.interop():
-        answer = asyncio.run(world.collect(nvidia_smi_exe.create(world.context())))
+        answer = await world.collect(nvidia_smi_exe.create(world.context()))
     assert values(answer)["pstate"] == 8
 
 
-def test_interop_that_is_off_is_reported_and_noticed_when_it_is_on(world: World) -> None:
+async def test_interop_that_is_off_is_reported_and_noticed_when_it_is_on(world: World) -> None:
     world.says(EXE, line() + "\n")
-
-    async def story() -> None:
-        source = nvidia_smi_exe.create(world.context())
-        answer = await world.collect(source)
-        assert answer is not None
-        assert (answer.reason, world.counted) == ("interop_off", 0)
-        assert await world.collect(source) is None
-        with world.interop():
-            world.later(300)
-            assert values(await world.collect(source))["pstate"] == 8
-        await source.close()
-
-    asyncio.run(story())
+    source = nvidia_smi_exe.create(world.context())
+    answer = await world.answer(source)
+    assert (answer.reason, world.counted) == ("interop_off", 0)
+    assert await world.collect(source) is None
+    with world.interop():
+        world.later(300)
+        assert values(await world.collect(source))["pstate"] == 8
+    await source.close()
 
 
-def test_outside_wsl_it_has_nothing_to_say(world: World) -> None:
+async def test_outside_wsl_it_has_nothing_to_say(world: World) -> None:
     world.kernel("6.1.0-28-amd64\n")
     world.says(EXE, line() + "\n")
     with world.interop():
-        assert asyncio.run(world.collect(nvidia_smi_exe.create(world.context()))) is None
+        assert await world.collect(nvidia_smi_exe.create(world.context())) is None
     assert world.starts == []
 
 
@@ -153,13 +148,13 @@ VERSION = "WSL-Version: 2.4.13.0\r\nKernelversion: 5.15.167.4-1\r\n".encode("utf
 SYSTEM = "mnt/c/Windows/System32"
 
 
-def facts(world: World) -> dict[str, str]:
-    return asyncio.run(windows.versions(str(world.root), lambda: None, deadline_s=20.0))
+async def facts(world: World) -> dict[str, str]:
+    return await windows.versions(str(world.root), lambda: None, deadline_s=20.0)
 
 
 @pytest.mark.parametrize("interop", [True, False])
 @pytest.mark.parametrize("wslinfo", [True, False])
-def test_the_versions_of_wsl_and_windows_come_from_what_can_be_started(
+async def test_the_versions_of_wsl_and_windows_come_from_what_can_be_started(
     world: World, *, wslinfo: bool, interop: bool
 ) -> None:
     if wslinfo:
@@ -169,9 +164,9 @@ def test_the_versions_of_wsl_and_windows_come_from_what_can_be_started(
     expected = {"wsl_version": "2.4.13"} if wslinfo or interop else {}
     if interop:
         with world.interop():
-            assert facts(world) == expected | {"windows_build": "10.0.26100.3476"}
+            assert await facts(world) == expected | {"windows_build": "10.0.26100.3476"}
     else:
-        assert facts(world) == expected
+        assert await facts(world) == expected
     first = ["--wsl-version"] if wslinfo else ["--version"] if interop else []
     assert world.starts == first + (["/d /c ver"] if interop else [])
 
