@@ -105,6 +105,7 @@ def test_child_gets_a_session_of_its_own_at_the_root_and_a_clean_environment(
     assert run(tmp_path, script).conditions == {"leads": True, "cwd": "/", "names": "LANG PATH"}
 
 
+OTHER = """print('{{"probe": "{}", "backend": "{}"}}')"""
 STRANGE = """
 print('{"probe": "launch", "backend": "cuda", "missing": [')
 print('{"mode": "strange", "reason": "internal", "detail": "d"}]}')
@@ -119,21 +120,9 @@ print('{"mode": "strange", "reason": "internal", "detail": "d"}]}')
         ("print('x' * 10_000_000)", Reason.BAD_OUTPUT, "more than"),
         (f"print({REPORT[:-4]!r})", Reason.BAD_OUTPUT, "not a RunReport"),
         (f"{GOOD}\n{GOOD}", Reason.BAD_OUTPUT, "not a RunReport"),
-        (
-            """print('{"probe": "other", "backend": "cuda"}')""",
-            Reason.BAD_OUTPUT,
-            "asked for launch",
-        ),
-        (
-            """print('{"probe": "launch", "backend": "cpu"}')""",
-            Reason.BAD_OUTPUT,
-            "got a report of the cpu",
-        ),
-        (
-            STRANGE,
-            Reason.BAD_OUTPUT,
-            "got a report of a mode 'strange'",
-        ),
+        (OTHER.format("other", "cuda"), Reason.BAD_OUTPUT, "asked for launch"),
+        (OTHER.format("launch", "cpu"), Reason.BAD_OUTPUT, "a report of 'launch' on 'cpu'"),
+        (STRANGE, Reason.BAD_OUTPUT, "mode 'strange'"),
         (
             "import sys; sys.stderr.write('x\\n' * 500_000 + 'no such luck'); sys.exit(3)",
             Reason.CRASHED,

@@ -150,42 +150,34 @@ async def test_a_program_that_an_earlier_agent_left_running_is_waited_for(world:
 
 
 @pytest.mark.skipif(not usable(), reason="needs root and /dev/fuse")
-def test_beside_a_program_in_state_d_no_second_one_is_started(world: World) -> None:
+async def test_beside_a_program_in_state_d_no_second_one_is_started(world: World) -> None:
     with stalling(world.root / "stuck") as stuck:
         path = world.program("bin/nvidia-smi", f"read _ <{stuck.path}")  # there at once
-
-        async def story() -> None:
-            source = world.source(path, deadline_s=1.0)
-            answer = await world.answer(source)
-            assert answer.reason == "hung"
-            assert "was killed and is still there (state D" in str(answer.detail)
-            world.later(100_000)
-            assert await world.collect(source) is None
-            assert len(world.starts) == 1
-            stuck.answer()
-            await soon(lambda: source._may_start(world.mono_s), "the end of the process")
-            assert await world.collect(source) is not None
-
-        asyncio.run(story())
+        source = world.source(path, deadline_s=1.0)
+        answer = await world.answer(source)
+        assert answer.reason == "hung"
+        assert "was killed and is still there (state D" in str(answer.detail)
+        world.later(100_000)
+        assert await world.collect(source) is None
+        assert len(world.starts) == 1
+        stuck.answer()
+        await soon(lambda: source._may_start(world.mono_s), "the end of the process")
+        assert await world.collect(source) is not None
 
 
 @pytest.mark.skipif(not usable(), reason="needs root and /dev/fuse")
-def test_a_drive_that_hangs_delays_nothing(world: World) -> None:
+async def test_a_drive_that_hangs_delays_nothing(world: World) -> None:
     """The program itself lies on the file system that answers no read."""
     with stalling(world.root / "drive") as drive:
-
-        async def story() -> None:
-            source = world.source(drive.path, deadline_s=0.5)
-            async with ticking() as gap:
-                answer = await world.collect(source)
-            assert gap.largest_s < HELD_UP_S
-            assert answer is not None
-            assert answer.reason == "hung"
-            assert drive.waiting.is_set()
-            drive.answer()
-
-        asyncio.run(story())
-        until(all_reaped, "the end of the program")
+        source = world.source(drive.path, deadline_s=0.5)
+        async with ticking() as gap:
+            answer = await world.collect(source)
+        assert gap.largest_s < HELD_UP_S
+        assert answer is not None
+        assert answer.reason == "hung"
+        assert drive.waiting.is_set()
+        drive.answer()
+        await asyncio.to_thread(until, all_reaped, "the end of the program")
 
 
 def all_reaped() -> bool:

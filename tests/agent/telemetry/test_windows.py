@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from contextlib import ExitStack
@@ -180,21 +179,15 @@ async def test_the_versions_of_wsl_and_windows_come_from_what_can_be_started(
         "kill -9 $$",
     ],
 )
-def test_what_misbehaves_tells_nothing_and_holds_nobody_up(world: World, script: str) -> None:
+async def test_what_misbehaves_tells_nothing_and_holds_nobody_up(world: World, script: str) -> None:
     for name in ("usr/bin/wslinfo", f"{SYSTEM}/wsl.exe", f"{SYSTEM}/cmd.exe"):
         world.program(name, script)
 
-    async def story() -> dict[str, str]:
-        async with ticking() as gap:
-            found = await windows.versions(str(world.root), lambda: None, deadline_s=0.5)
-        assert gap.largest_s < HELD_UP_S
-        return found
-
     with world.interop():
-        began_s = time.monotonic()
-        found = asyncio.run(story())
-    assert time.monotonic() - began_s < 20
-    assert found == {}
+        async with ticking() as gap:
+            result = await windows.versions(str(world.root), lambda: None, deadline_s=0.5)
+    assert gap.largest_s < HELD_UP_S
+    assert result == {}
 
 
 ENGLISH = (
