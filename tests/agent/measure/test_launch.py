@@ -208,7 +208,7 @@ async def test_after_a_hang_no_gpu_work_starts_until_the_rest_is_over_and_the_cp
     board = Board(snapshots.bare())
     resting = launcher(tmp_path, script, breaker=Breaker(first_rest_s=0.5), board=board)
     await resting.run(spec(), on_gpu)
-    assert resting.standing.state is State.OPEN
+    states = [resting.standing.state]
     assert resting.standing.retry_s == pytest.approx(time.time(), abs=30)
     assert await refused(resting.run(spec(), on_gpu)) is Skip.BREAKER_OPEN
     await resting.run(spec(backend=Backend.CPU), Job("launch"))
@@ -216,10 +216,11 @@ async def test_after_a_hang_no_gpu_work_starts_until_the_rest_is_over_and_the_cp
         while resting.standing.state is State.OPEN:  # published when no run asks
             board.changed.clear()
             await board.changed.wait()
-    assert resting.standing.state is State.HALF_OPEN
+    states.append(resting.standing.state)
     mark.touch()
     await resting.run(spec(), on_gpu)
-    assert resting.standing.state is State.CLOSED
+    states.append(resting.standing.state)
+    assert states == [State.OPEN, State.HALF_OPEN, State.CLOSED]
 
 
 async def test_while_a_child_of_another_process_runs_none_is_started(tmp_path: Path) -> None:

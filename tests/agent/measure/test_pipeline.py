@@ -198,20 +198,17 @@ async def test_in_the_grace_of_a_boot_the_cpu_is_measured_and_the_gpu_at_its_end
     bench: Bench,
 ) -> None:
     pipeline, history = bench.make()
-    over = asyncio.Event()
-    pipeline._launcher.grace = over.wait  # type: ignore[assignment,method-assign]
-    first = asyncio.create_task(pipeline.round(Pace.SMALL))
-    async with asyncio.timeout(60):
-        while not bench.board.read().measure.runs.get("cpu_call"):
-            bench.board.changed.clear()
-            await bench.board.changed.wait()
-    assert [run.probe for run in bench.stored()] == ["cpu_call"]
-    assert inventories(bench) == 0
-    over.set()
-    await first
+    during: list[str] = []
+
+    async def grace() -> None:
+        during.extend(bench.calls())
+
+    pipeline._launcher.grace = grace  # type: ignore[method-assign]
+    await pipeline.round(Pace.SMALL)
     await history.close()
-    assert [run.probe for run in bench.stored()] == ["cpu_call", "launch"]
-    assert bench.board.read().measure.skips == {}
+    assert during == ["--list", "--run cpu_call None"]
+    assert [call.split()[0] for call in bench.calls()] == ["--inventory", "--run"]
+    assert bench.board.read().measure.runs["launch"] == 1
 
 
 # Storage

@@ -98,8 +98,8 @@ class World:
         text = f'#!/bin/sh\necho "$*" >>{self.root}/starts\n{script}\n'
         return self.file(name, text, mode=0o755)
 
-    def says(self, name: str, said: str | bytes, code: int = 0) -> Path:
-        path = self.file(f"{name}.says", said)
+    def says(self, name: str, output: str | bytes, code: int = 0) -> Path:
+        path = self.file(f"{name}.says", output)
         return self.program(name, f"cat {path}\nexit {code}")
 
     def interop(self) -> socket.socket:
@@ -145,18 +145,18 @@ class World:
         return source
 
     async def collect(
-        self, source: TelemetrySource, wanted: frozenset[str] = WORTH_A_START
+        self, source: TelemetrySource, missing: frozenset[str] = WORTH_A_START
     ) -> Answer | None:
         """Ask as the ladder does, which passes on what it hears."""
-        answer = await source.collect(wanted)
+        answer = await source.collect(missing)
         if answer is not None:
             post(self.board, source_answered(answer, self.wall_s))
         return answer
 
     async def answer(
-        self, source: TelemetrySource, wanted: frozenset[str] = WORTH_A_START
+        self, source: TelemetrySource, missing: frozenset[str] = WORTH_A_START
     ) -> Answer:
-        answer = await self.collect(source, wanted)
+        answer = await self.collect(source, missing)
         assert answer is not None
         return answer
 
@@ -180,11 +180,11 @@ async def once(world: World, path: Path, *, deadline_s: float = 10.0) -> Answer:
     return await world.answer(world.source(path, deadline_s=deadline_s))
 
 
-def nvml(world: World, **known: float | str | Absent) -> None:
+def nvml(world: World, **values: float | str | Absent) -> None:
     """Let NVML say so."""
     readings = tuple(
         Reading(None if fields.FIELDS[name].machine else 0, name, value, "nvml")
-        for name, value in known.items()
+        for name, value in values.items()
     )
     answer = Answer("nvml", LEVELS.index("nvml"), world.wall_s, world.mono_s, readings)
     post(world.board, source_answered(answer, world.wall_s))

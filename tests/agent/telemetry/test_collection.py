@@ -30,11 +30,11 @@ class Scripted:
     def __init__(self, name: str, fields: dict[str, float | str | Absent] | None) -> None:
         self.name = name
         self.fields = fields
-        self.asked: list[frozenset[str]] = []
+        self.requests: list[frozenset[str]] = []
         self.closed = False
 
-    async def collect(self, wanted: frozenset[str]) -> Answer | None:
-        self.asked.append(wanted)
+    async def collect(self, missing: frozenset[str]) -> Answer | None:
+        self.requests.append(missing)
         if self.fields is None:
             return None
         at = now()
@@ -71,26 +71,26 @@ def together(
 
 
 async def test_a_source_is_asked_for_what_those_before_it_could_not_tell() -> None:
-    known = {**EVERYTHING, "utilization_gpu_ratio": Absent.UNSUPPORTED, "power_watts": 30.0}
-    first, second = Scripted("nvml", known), Scripted("nvidia_smi_exe", None)
+    fields = {**EVERYTHING, "utilization_gpu_ratio": Absent.UNSUPPORTED, "power_watts": 30.0}
+    first, second = Scripted("nvml", fields), Scripted("nvidia_smi_exe", None)
     both, _ = together(first, second)
     await both.collect()
-    assert first.asked == [WORTH_A_START]
-    assert second.asked == [frozenset({"utilization_gpu_ratio"})]
+    assert first.requests == [WORTH_A_START]
+    assert second.requests == [frozenset({"utilization_gpu_ratio"})]
 
 
 async def test_for_a_gpu_that_was_switched_off_no_program_is_worth_its_start() -> None:
-    for word, wanted in (("disabled", frozenset[str]()), ("no", WORTH_A_START)):
+    for word, missing in (("disabled", frozenset[str]()), ("no", WORTH_A_START)):
         program = Scripted("nvidia_smi_exe", None)
         both, _ = together(Scripted("dxg", {"exposed": word}), program)
         await both.collect()
-        assert program.asked == [wanted]
+        assert program.requests == [missing]
 
 
 async def test_without_a_source_that_can_be_asked_at_any_moment_a_look_says_so() -> None:
-    one, _ = together(Scripted("cuda", {}))
+    alone, _ = together(Scripted("cuda", {}))
     with pytest.raises(TelemetryError) as caught:
-        await one.look(1.0)
+        await alone.look(1.0)
     assert caught.value.reason == "no_source"
 
 
@@ -119,9 +119,9 @@ class Dawdling(Scripted):
         super().__init__(name, {"temperature_celsius": 51.0})
         self.let_go = asyncio.Event()
 
-    async def collect(self, wanted: frozenset[str]) -> Answer | None:
+    async def collect(self, missing: frozenset[str]) -> Answer | None:
         await self.let_go.wait()
-        return await super().collect(wanted)
+        return await super().collect(missing)
 
 
 async def test_a_program_that_dawdles_delays_no_other_source_and_is_not_asked_twice() -> None:
@@ -129,14 +129,14 @@ async def test_a_program_that_dawdles_delays_no_other_source_and_is_not_asked_tw
     both, board = together(nvml, program, patience_s=0.01)
     for _ in range(3):
         await both.collect()
-    assert (len(nvml.asked), program.asked) == (3, [])
+    assert (len(nvml.requests), program.requests) == (3, [])
     program.let_go.set()
     await both.collect()
-    assert len(program.asked) == 1
+    assert len(program.requests) == 1
     [reading] = current(board.read().telemetry, now().mono_s)
     assert reading.source == "nvidia_smi_exe"
     await both.collect()
-    assert len(program.asked) == 2
+    assert len(program.requests) == 2
 
 
 def test_a_program_that_is_left_behind_does_not_keep_the_agent_from_ending() -> None:
@@ -166,4 +166,4 @@ async def test_a_bug_in_what_asks_a_program_is_told_and_the_rest_is_asked() -> N
     for turn in (1, 2):
         with pytest.raises(RuntimeError, match="nvidia_smi was asked"):
             await both.collect()
-        assert len(nvml.asked) == turn
+        assert len(nvml.requests) == turn

@@ -53,8 +53,8 @@ class Bench:
         return answer
 
     def values(self, gpu: int | None = 0) -> dict[str, object]:
-        said = current(self.snapshot.telemetry, self.at_s)
-        return {reading.field: reading.value for reading in said if reading.gpu == gpu}
+        readings = current(self.snapshot.telemetry, self.at_s)
+        return {reading.field: reading.value for reading in readings if reading.gpu == gpu}
 
 
 def test_each_gpu_is_told_as_cuda_listed_it() -> None:

@@ -53,8 +53,8 @@ class Machine:
         (self.root / "dev/dxg").symlink_to("/dev/null")
 
     def driver(self, version: str) -> None:
-        said = (Reading(None, "driver_version", version, "nvml"),)
-        answer = Answer("nvml", 5, self.at_s, self.at_s, said, holds_s=1e9)
+        readings = (Reading(None, "driver_version", version, "nvml"),)
+        answer = Answer("nvml", 5, self.at_s, self.at_s, readings, holds_s=1e9)
         post(self.board, source_answered(answer, self.at_s))
 
     def source(self, lister: Sequence[str] = LISTER, *, deadline_s: float = 30.0) -> Dxg:
@@ -65,13 +65,13 @@ class Machine:
     def now(self) -> Instant:
         return Instant(self.at_s, self.at_s)
 
-    async def asked(self, source: Dxg) -> dict[str, float | str | Absent]:
+    async def answered(self, source: Dxg) -> dict[str, float | str | Absent]:
         answer = await source.collect(frozenset())
         assert (answer.source, answer.level, answer.reason) == ("dxg", 1, None)
         return {reading.field: reading.value for reading in answer.readings}
 
     async def once(self) -> dict[str, float | str | Absent]:
-        return await self.asked(self.source())
+        return await self.answered(self.source())
 
 
 async def test_wsl_with_a_gpu_tells_so_and_names_the_folder_of_its_driver(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ async def test_the_store_is_listed_at_start_now_and_then_and_after_a_new_driver(
         machine.at_s += wait_s
         if driver is not None:
             machine.driver(driver)
-        await machine.asked(source)
+        await machine.answered(source)
         counts.append(machine.started)
     assert counts == [1, 1, 2, 2, 3]
 
@@ -165,15 +165,15 @@ async def test_a_folder_that_is_new_is_looked_at_twice(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.put(f"{STORE}/nv_old/libcuda.so.1.1", modified_s=1.0)
     source = machine.source()
-    assert (await machine.asked(source))["driver_folder"] == "nv_old"
+    assert (await machine.answered(source))["driver_folder"] == "nv_old"
     machine.put(f"{STORE}/nv_new/libcuda.so.1.1", modified_s=2.0)
     machine.at_s += AGAIN_S
-    assert (await machine.asked(source))["driver_folder"] == "nv_new"
+    assert (await machine.answered(source))["driver_folder"] == "nv_new"
     machine.at_s += 10
-    assert (await machine.asked(source))["driver_folder"] == "nv_new"
+    assert (await machine.answered(source))["driver_folder"] == "nv_new"
     assert machine.started == 3
     machine.at_s += 10
-    await machine.asked(source)
+    await machine.answered(source)
     assert machine.started == 3
 
 
@@ -185,7 +185,7 @@ async def test_a_store_that_does_not_answer_is_a_reason_after_the_deadline(tmp_p
     machine.has_dxg()
     source = machine.source(HANGS, deadline_s=0.2)
     for _ in range(2):
-        readings = await machine.asked(source)
+        readings = await machine.answered(source)
         assert readings == {"exposed": "yes", "driver_folder": Absent.FAILED}
     assert machine.started == 1, "not again before the interval is over"
 
@@ -196,7 +196,7 @@ async def test_beside_a_lister_in_state_d_no_other_is_started(tmp_path: Path) ->
     with stalling(tmp_path / "drive") as drive:
         source = machine.source(("/bin/cat", str(drive.path)), deadline_s=1.0)
         for _ in range(3):
-            assert (await machine.asked(source))["driver_folder"] is Absent.FAILED
+            assert (await machine.answered(source))["driver_folder"] is Absent.FAILED
             machine.at_s += AGAIN_S
         assert machine.started == 1
         drive.answer()

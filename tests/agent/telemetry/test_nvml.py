@@ -47,19 +47,18 @@ async def test_collections_and_looks_at_once_do_not_mix(tmp_path: Path) -> None:
     library = build_libnvml(tmp_path)
     async with telling(library) as nvml_source:
         looks = asyncio.gather(*(nvml_source.source.look(30.0) for _ in range(3)))
-        first, seen, last = await asyncio.gather(nvml_source.fields(), looks, nvml_source.fields())
+        first, looked, last = await asyncio.gather(
+            nvml_source.fields(), looks, nvml_source.fields()
+        )
         assert first["fan_ratio"] == last["fan_ratio"] == 0.3
-        assert all(set(by_field(readings)) == conditions.FIELDS_OF_A_RUN for readings in seen)
+        assert all(set(by_field(readings)) == conditions.FIELDS_OF_A_RUN for readings in looked)
         assert nvml_source.spawned == 1
 
 
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        (4, "not_permitted"),
         (9, "driver_not_loaded"),
-        (16, "reset_required"),
-        (17, "blocked_by_the_operating_system"),
         (18, "driver_mismatch"),
         (999, "failed"),
     ],
@@ -134,21 +133,19 @@ async def test_on_battery_nvml_is_asked_seldom_and_let_go_so_that_the_gpu_may_sl
 # The helper stays, and gives way to a new one when there is something new to see
 
 
-def test_the_helper_stays_between_collections_and_is_gone_after_the_close(tmp_path: Path) -> None:
+async def test_the_helper_stays_between_collections_and_is_gone_after_the_close(
+    tmp_path: Path,
+) -> None:
     library = build_libnvml(tmp_path)
-
-    async def story() -> int:
-        async with telling(library) as source:
-            pids = set[int | None]()
-            for _ in range(3):
-                await source.collect()
-                pids.add(source.pid)
-            [pid] = pids
-            assert pid is not None
-            return pid
-
+    async with telling(library) as source:
+        pids = set[int | None]()
+        for _ in range(3):
+            await source.collect()
+            pids.add(source.pid)
+    [pid] = pids
+    assert pid is not None
     with pytest.raises(ProcessLookupError):
-        os.kill(asyncio.run(story()), 0)
+        os.kill(pid, 0)
 
 
 async def test_xids_are_counted_on_where_the_last_helper_ended(tmp_path: Path) -> None:
@@ -308,15 +305,12 @@ async def test_a_look_without_patience_is_slow_and_the_helper_goes_on(tmp_path: 
         assert source.spawned == 1, "a slow library is not killed before its deadline"
 
 
-def test_a_close_in_the_middle_of_a_collection_ends_the_helper(tmp_path: Path) -> None:
+async def test_a_close_in_the_middle_of_a_collection_ends_the_helper(tmp_path: Path) -> None:
     library = build_libnvml(tmp_path, "hang nvmlDeviceGetPowerUsage\n")
-
-    async def story() -> int:
-        async with telling(library) as source:
-            with pytest.raises(TelemetryError):
-                await source.source.look(patience_s=0.5)
-            assert source.pid is not None
-            return source.pid
-
+    async with telling(library) as source:
+        with pytest.raises(TelemetryError):
+            await source.source.look(patience_s=0.5)
+        pid = source.pid
+    assert pid is not None
     with pytest.raises(ProcessLookupError):
-        os.kill(asyncio.run(story()), 0)
+        os.kill(pid, 0)

@@ -47,8 +47,8 @@ def test_every_field_arrives_in_base_units() -> None:
         "compute_capability": "8.9",
     }
     assert {name: fields[name] for name in expected} == expected
-    asked = [column.field for column in smi_output.COLUMNS]
-    assert len(asked) == len(set(asked))
+    columns = [column.field for column in smi_output.COLUMNS]
+    assert len(columns) == len(set(columns))
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])

@@ -46,10 +46,10 @@ def test_the_newest_session_that_lives_is_taken(world: World, registration: str)
         for age_s, pid in enumerate((400, 300, 8)):
             path = world.root / f"run/WSL/{pid}_interop"
             os.utime(path, (time.time() - age_s, time.time() - age_s))
-        found = windows.environment(str(world.root))
-        assert found["WSL_INTEROP"] == chosen.getsockname()
-        assert found["WSLENV"] == ""
-        assert set(found) == {"PATH", "LANG", "WSL_INTEROP", "WSLENV"}
+        environment = windows.environment(str(world.root))
+        assert environment["WSL_INTEROP"] == chosen.getsockname()
+        assert environment["WSLENV"] == ""
+        assert set(environment) == {"PATH", "LANG", "WSL_INTEROP", "WSLENV"}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a socket to somebody else")
@@ -88,16 +88,16 @@ def test_without_a_living_session_nothing_can_be_started(world: World) -> None:
 
 
 async def test_windows_own_nvidia_smi_is_asked_through_that_session(world: World) -> None:
-    seen = world.root / "seen"
-    said = world.file("said", f"{line()}\r\n")
-    world.program(EXE, f"pwd >{seen}; env >>{seen}; cat {said}")
+    started = world.root / "seen"
+    output = world.file("said", f"{line()}\r\n")
+    world.program(EXE, f"pwd >{started}; env >>{started}; cat {output}")
     with world.interop() as session:
         name = session.getsockname()
         answer = await world.collect(nvidia_smi_exe.create(world.context()))
     assert values(answer)["temperature_celsius"] == 48
     assert answer is not None
     assert (answer.source, answer.level) == ("nvidia_smi_exe", 4)
-    folder, *environment = seen.read_text().splitlines()
+    folder, *environment = started.read_text().splitlines()
     assert folder == str((world.root / EXE).parent)
     assert f"WSL_INTEROP={name}" in environment
     assert "WSLENV=" in environment
@@ -197,10 +197,10 @@ CHINESE = "WSL 版本: 2.4.13.0\r\n内核版本: 5.15.167.4-1\r\n"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
-@pytest.mark.parametrize("said", [ENGLISH, CHINESE])
-def test_wsls_version_is_found_in_every_encoding_and_language(said: str, encoding: str) -> None:
-    decoded = windows.text(said.encode(encoding))
-    assert decoded == said, "without its byte order mark"
+@pytest.mark.parametrize("output", [ENGLISH, CHINESE])
+def test_wsls_version_is_found_in_every_encoding_and_language(output: str, encoding: str) -> None:
+    decoded = windows.text(output.encode(encoding))
+    assert decoded == output, "without its byte order mark"
     assert windows.wsl_version(decoded) == "2.4.13"
     assert windows.wsl_version("2.4.13.7\n") == "2.4.13.7"
 
@@ -220,8 +220,8 @@ def test_wsls_version_is_found_in_every_encoding_and_language(said: str, encodin
 @given(parts=st.lists(st.integers(0, 99999), min_size=3, max_size=4))
 def test_every_build_survives_every_code_page(word: str, encoding: str, parts: list[int]) -> None:
     build = ".".join(map(str, parts))
-    said = f"\r\nMicrosoft Windows [{word} {build}]\r\n".encode(encoding)
-    assert windows.windows_build(windows.text(said)) == build
+    output = f"\r\nMicrosoft Windows [{word} {build}]\r\n".encode(encoding)
+    assert windows.windows_build(windows.text(output)) == build
 
 
 @pytest.mark.parametrize(
