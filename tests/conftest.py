@@ -31,6 +31,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
+def anyio_backend() -> str:
+    """Run asynchronous tests as the agent runs: in an event loop of asyncio."""
+    return "asyncio"
+
+
+@pytest.fixture
 def dockerd() -> Iterator[PrivateDockerd]:
     if os.geteuid() != 0 or shutil.which("dockerd") is None:
         pytest.skip("needs root and a dockerd")

@@ -23,7 +23,7 @@ from gpud.agent.alerts.state import AlertState
 from gpud.agent.history import retention
 from gpud.agent.history.store import History
 from gpud.agent.measure.clocks import ClockWatch, now
-from gpud.agent.measure.conditions import Observer, on_battery
+from gpud.agent.measure.conditions import Observer
 from gpud.agent.measure.gate import Gate
 from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.pipeline import Pipeline
@@ -41,7 +41,6 @@ from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
 from gpud.agent.state.runs import with_children
 from gpud.agent.state.snapshot import MachineState, Snapshot
-from gpud.agent.state.telemetry import with_start
 from gpud.agent.telemetry import collection, windows
 from gpud.agent.telemetry.collection import Collection, SourceContext
 from gpud.core import advice
@@ -131,7 +130,7 @@ class Agent:
             boot_id=boot_id,
         )
         self.schedule = Schedule(board)
-        self.clock_watch = ClockWatch(board, self.schedule, settings.gate.resume_rest_s)
+        self.clock_watch = ClockWatch(board, self.schedule)
 
     async def run(self) -> None:
         """Run all jobs and tasks until ``stop``, then close every part in order."""
@@ -207,15 +206,7 @@ class Agent:
         }
 
     def _telemetry(self) -> Collection:
-        context = SourceContext(
-            self.settings,
-            now=now,
-            read=self.board.read,
-            spawned=self._spawned,
-            started=self._program_started,
-            own=self.own,
-            on_battery=lambda: on_battery(self.settings.sysroot),
-        )
+        context = SourceContext(self.settings, self.board, now, self.own)
         return Collection(context, self.changes.answered, collection.create(context))
 
     def _delivery(self) -> Delivery:
@@ -251,13 +242,6 @@ class Agent:
 
     def _spawned(self) -> None:
         self.board.publish(measure=with_children(self.board.read().measure))
-
-    def _program_started(self, source: str) -> None:
-        snapshot = self.board.read()
-        self.board.publish(
-            telemetry=with_start(snapshot.telemetry, source),
-            measure=with_children(snapshot.measure),
-        )
 
     async def _tick(self) -> None:
         """Compare the clocks, then read root's status."""

@@ -89,7 +89,7 @@ class TelemetrySettings:
     """Where numbers about the GPUs come from; ``gpud.core.telemetry.LEVELS`` names the sources."""
 
     disabled: tuple[str, ...] = ()
-    nvidia_smi: str = ""  # by absolute path; empty: where WSL, or the system, has it
+    nvidia_smi: str = ""  # by absolute path; empty: where WSL has it
     nvidia_smi_exe: str = ""  # Windows' own, as this distribution sees it
     pcie_throughput: bool = False  # costs the GPU 20 ms for each direction
 
@@ -143,21 +143,13 @@ class GateSettings:
     on_battery: Literal["all", "small", "none"] = "small"  # which probes still run
     quiet_hours: tuple[str, ...] = ()  # local time, "22:00-07:00"
     boot_grace_s: float = 60.0  # in WSL2, by the age of the virtual machine
-    resume_rest_s: float = clock.REST_S  # after a long pause of the machine
-    resume_grace_s: float = 120.0  # so long runs are marked as those of a resumed machine
-    wait_for_idle_s: float = 120.0  # large probes only; small ones come again in a minute
-    look_again_s: float = 5.0
-    starve_after_s: float = 7200.0  # put off for so long, a probe is told of
 
     def __post_init__(self) -> None:
         """Refuse what would let nothing through or hold nothing back, and hours no clock shows."""
         between(self, "busy_ratio", low=0, high=1)
         between(self, "vram_free_min_bytes", low=0, high=2**50)
         between(self, "hot_celsius", low=30, high=150)
-        between(self, "boot_grace_s", "resume_rest_s", "resume_grace_s", low=0, high=3600)
-        between(self, "wait_for_idle_s", low=0, high=3600)
-        between(self, "look_again_s", low=0.1, high=60)
-        between(self, "starve_after_s", low=1, high=30 * 86400)
+        between(self, "boot_grace_s", low=0, high=3600)
         for text in self.quiet_hours:
             try:
                 clock.quiet_span(text)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HASTY: dict[str, dict[str, Any]] = {
-    "gate": {"wait_for_idle_s": 0.5, "look_again_s": 0.1},
     "schedule": {
         "telemetry_interval_s": 1.0,
         "small_interval_s": 0.7,

@@ -48,8 +48,6 @@ PYTHON = (sys.executable, "-I", "-m")
 DEADLINE_S, GRACE_S = 5.0, 1.0
 """Of each part, all but the first at once; and for a killed process to go."""
 CUDA_START_LIMIT_S = 3.75  # the child ends itself before it has to be killed
-MOST_STARTS = 3
-"""Of one nvidia-smi, for columns that it does not know; the second is nearly always the last."""
 MOST_NAMES, MOST_FOLDERS = 4096, 64
 """Of the names in one folder, and of folders of one kind."""
 
@@ -274,7 +272,7 @@ class ProgramStart:
 async def _programs(settings: Settings, *, smi: bool) -> dict[str, RecordedProgram | None]:
     """Start each program once, all at the same time; None for one that is not there.
 
-    Outside WSL there is at most nvidia-smi. Errors: none, they are in what is returned.
+    Outside WSL there is none. Errors: none, they are in what is returned.
     """
     root, trouble = settings.sysroot, None
     environment: Mapping[str, str] = ENVIRONMENT
@@ -294,20 +292,18 @@ async def _programs(settings: Settings, *, smi: bool) -> dict[str, RecordedProgr
         starts["wslinfo"] = ProgramStart(wslinfo, ("--wsl-version",), ENVIRONMENT)
         for name, *arguments in (("wsl.exe", "--version"), ("cmd.exe", "/d", "/c", "ver")):
             starts[name] = of_windows(windows.places(root, f"{windows.SYSTEM}/{name}"), *arguments)
-    if smi:
-        places = nvidia_smi.places(settings, wsl=in_wsl)
-        starts["nvidia-smi"] = ProgramStart(places, query, ENVIRONMENT)
     if smi and in_wsl:
+        starts["nvidia-smi"] = ProgramStart(nvidia_smi.places(settings), query, ENVIRONMENT)
         starts["nvidia-smi.exe"] = of_windows(nvidia_smi_exe.places(settings), *query)
     answers = await asyncio.gather(*(_started(start) for start in starts.values()))
     return dict(zip(starts, answers, strict=True))
 
 
 async def _started(start: ProgramStart) -> RecordedProgram | None:
-    arguments, refused = start.arguments, frozenset[str]()
+    arguments = start.arguments
     if start.trouble is not None:
         return RecordedProgram(arguments=arguments, error=start.trouble)
-    for _ in range(MOST_STARTS):
+    for arguments in (start.arguments, smi_output.arguments(smi_output.OLDER)):
         try:
             ended = await children.run_program(
                 start.places,
@@ -318,11 +314,8 @@ async def _started(start: ProgramStart) -> RecordedProgram | None:
             )
         except OSError as error:
             return RecordedProgram(arguments=arguments, error=f"cannot start: {error.strerror}")
-        name = smi_output.refused_column(windows.text(ended.stdout)) if ended.code else None
-        if name is None:
+        if not ended.code or not smi_output.refuses_a_column(ended.code, ended.stdout):
             break
-        refused = smi_output.with_refused(refused, name)
-        arguments = smi_output.arguments(refused)
     if ended.code == children.NOT_THERE and not ended.stdout:
         return None
     if ended.killed:

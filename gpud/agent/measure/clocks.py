@@ -45,10 +45,9 @@ def local_min(wall_s: float) -> int:
 class ClockWatch:
     """Compares the clocks between two looks: a pause or a corrected wall clock shows as a jump."""
 
-    def __init__(self, board: Board, schedule: Schedule, resume_rest_s: float) -> None:
+    def __init__(self, board: Board, schedule: Schedule) -> None:
         self._board = board
         self._schedule = schedule
-        self._resume_rest_s = resume_rest_s
         self._before = now()
 
     def look(self, at: Instant) -> None:
@@ -63,5 +62,4 @@ class ClockWatch:
         machine, telemetry = after_jump(self._board.read(), offset_s, at.mono_s)
         self._board.publish(machine=machine, telemetry=telemetry)
         if offset_s > 0:
-            rest_s = min(clock.rest_s(offset_s), self._resume_rest_s)
-            self._schedule.after_pause(offset_s, rest_s=rest_s)
+            self._schedule.after_pause(offset_s, rest_s=clock.rest_s(offset_s))

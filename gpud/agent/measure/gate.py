@@ -11,7 +11,7 @@ import math
 import statistics
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gpud.agent.history import queries
 from gpud.agent.measure import conditions
@@ -22,7 +22,7 @@ from gpud.core.errors import StoreError
 from gpud.core.sample import Backend, Flag, Pace, Skip
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable
 
     from gpud.agent.history.queries import Similar
     from gpud.agent.history.store import History
@@ -51,6 +51,11 @@ LOW_RUNS = 150
 whose every run is flagged would never be evaluated again. The detector wants 120, and so reports
 it first."""
 
+RESUMED_S: Final = 120.0
+"""So long after a long pause runs are marked as those of a resumed machine."""
+STARVED_S: Final = 7200.0
+"""Put off for so long, a probe is reported."""
+
 PRESSING = frozenset({Skip.GPU_HOT, Skip.VRAM_SHORT, Skip.GPU_BUSY})
 """Reasons that nobody chose: a probe they keep away for hours is reported."""
 CHOSEN = frozenset({Skip.QUIET_HOURS, Skip.ON_BATTERY})
@@ -66,7 +71,6 @@ class Candidate:
 
     backend: Backend
     pace: Pace
-    since_s: float  # since when it waits
     now_s: float
     local_min: int  # minute of the local day
     need_bytes: int = 0  # of GPU memory, as its last run took it
@@ -76,42 +80,20 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not now because of ``reason``; decide again at ``until_s``, which is later than the moment.
+    """The GPU may only look busy, with what gpud itself has just done there.
 
-    ``ours``: the GPU may only look busy, with what gpud itself has just done there. Such a wait is
-    short, and nothing else is to be started during it or it begins anew.
+    Decide again at ``until_s``; nothing else is to be started before, or the wait begins anew.
     """
 
-    reason: Skip
     until_s: float
-    ours: bool = False
 
 
 def decide(gate: GateSettings, run: Candidate, before: Conditions) -> Wait | Skip | None:
-    """Return None for a run that may start, a wait for a better moment, or the reason to skip it.
+    """Return None for a run that may start, the reason to skip it, or a short wait.
 
-    The small CPU probe costs nobody anything and always goes. What lasts for hours (quiet hours, a
-    battery) is never waited for; the rest is by large probes, up to ``wait_for_idle_s``. However
-    often a run was skipped, the reason for it holds: a game is not disturbed to please a graph.
+    The small CPU probe costs nobody anything and always goes. However often a run was skipped, the
+    reason for it holds: a game is not disturbed to please a graph.
     """
-    if (lasting := _lasting(gate, run, before)) is not None:
-        return lasting
-    obstacle = None
-    if run.backend is Backend.CUDA:
-        obstacle = next(_obstacles(gate, run, before), None)
-    if obstacle is None:
-        return None
-    reason, over_s = obstacle
-    if reason is Skip.GPU_BUSY and over_s is not None:
-        return Wait(reason, over_s, ours=True)
-    last_s = run.since_s + (gate.wait_for_idle_s if run.pace is Pace.LARGE else 0.0)
-    if run.now_s >= last_s or (over_s is not None and over_s > last_s):
-        return reason
-    until_s = run.now_s + gate.look_again_s if over_s is None else over_s
-    return Wait(reason, min(until_s, last_s))
-
-
-def _lasting(gate: GateSettings, run: Candidate, before: Conditions) -> Skip | None:
     large = run.pace is Pace.LARGE
     if run.backend is Backend.CPU and not large:
         return None
@@ -119,29 +101,25 @@ def _lasting(gate: GateSettings, run: Candidate, before: Conditions) -> Skip | N
         return Skip.QUIET_HOURS
     if before.ac is False and (gate.on_battery == "none" or (large and gate.on_battery == "small")):
         return Skip.ON_BATTERY
-    return None
+    return _of_gpu(gate, run, before) if run.backend is Backend.CUDA else None
 
 
-def _obstacles(
-    gate: GateSettings, run: Candidate, before: Conditions
-) -> Iterator[tuple[Skip, float | None]]:
-    """Yield what speaks against GPU work, worst first, and when it is over where that is clear."""
-    if run.resumed_s is not None and run.now_s < run.resumed_s + gate.resume_rest_s:
-        yield Skip.RESUMED, run.resumed_s + gate.resume_rest_s
+def _of_gpu(gate: GateSettings, run: Candidate, before: Conditions) -> Wait | Skip | None:
+    """Return what speaks against work on the GPU, the worst first."""
+    if run.resumed_s is not None and run.now_s < run.resumed_s + clock.REST_S:
+        return Skip.RESUMED
     hot = before.temperature_celsius is not None and before.temperature_celsius > gate.hot_celsius
     if hot or HOT & (before.throttle_reasons or frozenset()):
-        yield Skip.GPU_HOT, None
-    free = before.memory_free_bytes
+        return Skip.GPU_HOT
+    free, used = before.memory_free_bytes, before.utilization_gpu_ratio
     if free is not None and free < max(gate.vram_free_min_bytes, run.need_bytes):
-        yield Skip.VRAM_SHORT, None
-    used = before.utilization_gpu_ratio
+        return Skip.VRAM_SHORT
     if used is None:
-        return
+        return None
     echo_over_s = -math.inf if run.own_ended_s is None else run.own_ended_s + ECHO_S
     if used > min(gate.busy_ratio, BUSY_RATIO) and run.now_s < echo_over_s:
-        yield Skip.GPU_BUSY, echo_over_s
-    elif used > gate.busy_ratio:
-        yield Skip.GPU_BUSY, None
+        return Wait(echo_over_s)
+    return Skip.GPU_BUSY if used > gate.busy_ratio else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,11 +193,10 @@ def _busy(before: Conditions, after: Conditions) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A run that is to start. ``since_s``: since when it waits, by the monotonic clock."""
+    """A run that is to start: a probe, and the GPU for a probe of one."""
 
     spec: ProbeSpec
     device: Device | None
-    since_s: float | None = None
 
     @property
     def uuid(self) -> str | None:
@@ -273,7 +250,6 @@ class Gate:
         candidate = Candidate(
             due.spec.backend,
             due.spec.pace,
-            at.mono_s if due.since_s is None else due.since_s,
             at.mono_s,
             local_min(at.wall_s),
             need_bytes=self._need_bytes.get(due.key, 0),
@@ -293,7 +269,7 @@ class Gate:
         if reason in PRESSING:
             self._put_off_since_s.setdefault(due.key, now_s)
         since_s = self._put_off_since_s.get(due.key)
-        return since_s is not None and now_s - since_s >= self._settings.starve_after_s
+        return since_s is not None and now_s - since_s >= STARVED_S
 
     async def ended(
         self, due: Due, report: RunReport, before: Conditions, at: Instant, *, jumped: bool
@@ -308,11 +284,10 @@ class Gate:
         after = await self._observer.look(due.uuid)
         past = await self._past_of(due.key, ac=after.ac)
         resumed_s = self._board.read().machine.resumed_mono_s
-        grace_s = self._settings.resume_grace_s
         raised = {
             Flag.BUSY: _busy(before, after),
             Flag.LOW: past.slow(after),
-            Flag.RESUME: resumed_s is not None and at.mono_s - resumed_s < grace_s,
+            Flag.RESUME: resumed_s is not None and at.mono_s - resumed_s < RESUMED_S,
             Flag.COLD: report.conditions.get("settled") is False,  # the warm-up's runs disagreed
             Flag.JUMPED: jumped,
         }

@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpud.agent.state.board import Board
+    from gpud.core.settings import Settings
 
 CHILD = (sys.executable, "-I", "-m", "gpud.child")
 DEADLINE_RATIO = 6.0
@@ -71,6 +73,16 @@ class Holder:
     process: ProcessRef
     overdue_s: float
     what: str  # "launch on GPU-..."
+
+
+def job_of(settings: Settings, spec: ProbeSpec | None = None, gpu: str | None = None) -> Job:
+    """Return the job of a run on a GPU or the CPU, or without a probe that of the list of GPUs."""
+    library, limit_s = settings.cuda.library, settings.cuda.start_limit_s
+    job = Job(cuda_library=library, sysroot=settings.sysroot, start_limit_s=limit_s)
+    if spec is None:
+        return job
+    seed = secrets.randbelow(2**31 - 1) + 1
+    return replace(job, probe=spec.name, gpu=gpu, budget_s=spec.budget_s, seed=seed)
 
 
 def open_lock(path: Path) -> int:

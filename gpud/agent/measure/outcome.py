@@ -150,22 +150,15 @@ def _buckets_trouble(buckets: Buckets) -> str | None:
 
 
 def _foreign(report: RunReport, spec: ProbeSpec, job: Job) -> str | None:
-    """Name what in a report is not of its run: modes become labels, and are bounded."""
+    """Describe a report that is not of its run: modes become labels, and are bounded."""
     modes = {sample.mode for sample in report.samples} | {gap.mode for gap in report.missing}
-    strange = sorted(modes - set(spec.modes))
-    if report.probe != spec.name:
-        foreign = f"{report.probe!r:.60}"
-    elif report.backend is not spec.backend:
-        foreign = f"the {report.backend}"
-    elif strange:
-        foreign = f"a mode {strange[0]!r:.60}"
-    elif any(sample.unit is not spec.unit for sample in report.samples):
-        foreign = "another unit"
-    elif report.device is not None and report.device.uuid != job.gpu:
-        return f"asked for {job.gpu}, got a report of {report.device.uuid!r:.60}"
-    else:
+    strange = "".join(f", mode {mode!r:.60}" for mode in sorted(modes - set(spec.modes))[:1])
+    gpu = job.gpu if report.device is None else report.device.uuid
+    subject = (report.probe, report.backend, gpu) == (spec.name, spec.backend, job.gpu)
+    if subject and not strange and all(sample.unit is spec.unit for sample in report.samples):
         return None
-    return f"asked for {spec.name}, got a report of {foreign}"
+    place = f"{report.backend} {gpu or ''}".strip()
+    return f"asked for {spec.name}, got a report of {report.probe!r:.60} on {place!r:.60}{strange}"
 
 
 def _signalled(number: int, ended: Ended, job: Job, note: Note) -> Failure:

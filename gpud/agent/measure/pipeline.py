@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from gpud.agent.history.records import Run
 from gpud.agent.measure.gate import Due, Wait
-from gpud.agent.measure.launch import Launcher, LaunchRefused
+from gpud.agent.measure.launch import Launcher, LaunchRefused, job_of
 from gpud.agent.state import containers
 from gpud.agent.state.changes import run_conditions
 from gpud.agent.state.gpus import with_devices
@@ -21,7 +20,7 @@ from gpud.agent.state.snapshot import probe_key
 from gpud.core import clock
 from gpud.core.errors import StoreError, WireError
 from gpud.core.health import Health, Level
-from gpud.core.sample import Backend, Device, Inventory, Job, Pace, ProbeSpec, Reason, Skip
+from gpud.core.sample import Backend, Device, Inventory, Pace, ProbeSpec, Reason, Skip
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -55,9 +54,6 @@ LOOK_AGAIN = frozenset(
 )
 """Failures after which the list of GPUs is taken anew: what was there may be gone."""
 
-_Waiting: TypeAlias = list[tuple[Due, float]]
-"""Runs that wait, and when each is to be tried again, by the monotonic clock."""
-
 
 class Pipeline:
     """Runs rounds of probes, and stores, evaluates and publishes each run."""
@@ -84,6 +80,7 @@ class Pipeline:
         self._board = board
         self._now = now
         self._boot_id = boot_id
+        self._cache_dir = str(Path(settings.state_dir, "cuda-cache"))
         self._root_run_s: float | None = None
         self._specs: tuple[ProbeSpec, ...] = ()
         self._inventory: Inventory | None = None
@@ -121,18 +118,13 @@ class Pipeline:
     async def round(self, pace: Pace) -> None:
         """Run every probe of ``pace``, one after the other: the CPU's once, the GPU's per GPU.
 
-        Those that wait for a better moment do so while rounds of the other pace go on.
+        In the grace of a boot the GPU's wait for its end.
         """
         async with self._round_turn():
             due = await self._on_cpu(pace)
         await self._launcher.grace()
         async with self._round_turn():
-            waiting = await self._on_gpu(pace, due)
-        while waiting:
-            soonest_s = min(until_s for _, until_s in waiting)
-            await asyncio.sleep(max(0.0, soonest_s - self._now().mono_s))
-            async with self._round_turn():
-                waiting = await self._retry([due for due, _ in waiting])
+            await self._on_gpu(pace, due)
 
     @contextlib.asynccontextmanager
     async def after_rounds(self) -> AsyncIterator[None]:
@@ -168,17 +160,16 @@ class Pipeline:
                 await self._run(Due(spec, None))
         return due
 
-    async def _on_gpu(self, pace: Pace, due: list[ProbeSpec]) -> _Waiting:
+    async def _on_gpu(self, pace: Pace, due: list[ProbeSpec]) -> None:
         wrong = self._inventory is not None and self._inventory.failure
         if pace is Pace.LARGE or wrong or self._list_changed or misses_a_gpu(self._board.read()):
             self._inventory = None  # taken anew once a round while something is wrong, or new
-        waiting: _Waiting = []
         for spec in due:
             if spec.backend is Backend.CUDA and self._container_measures:
                 self._count_skip(spec.name, Skip.CONTAINER_RUNNING)
             elif spec.backend is Backend.CUDA:
                 for device in await self._devices(spec):
-                    waiting += await self._run(Due(spec, device))
+                    await self._run(Due(spec, device))
         on_gpu = [spec for spec in self._specs if spec.backend is Backend.CUDA]
         list_gpus = not on_gpu or any(
             spec in due for spec in on_gpu
@@ -186,17 +177,6 @@ class Pipeline:
         if list_gpus and self._inventory is None and not self._container_measures:
             with contextlib.suppress(LaunchRefused):
                 await self._look()  # what a run has lost is named in the same round
-        return waiting
-
-    async def _retry(self, waiting: list[Due]) -> _Waiting:
-        """Try those that waited; a GPU that is gone by now is waited for no more."""
-        still: _Waiting = []
-        for due in waiting:
-            if self._container_measures:
-                self._skip(due, Skip.CONTAINER_RUNNING, self._now())
-            elif due.uuid in {device.uuid for device in await self._devices(due.spec)}:
-                still += await self._run(due)
-        return still
 
     async def _devices(self, spec: ProbeSpec) -> Iterable[Device]:
         """Give the GPUs to measure, none (with a counted skip) while there are none."""
@@ -212,7 +192,7 @@ class Pipeline:
 
     async def _look(self) -> None:
         """Take the list of GPUs. ``Errors: Refused``."""
-        inventory = await self._launcher.inventory(self._job(None))
+        inventory = await self._launcher.inventory(job_of(self._settings))
         self._list_changed = self._last_inventory not in (None, inventory)
         self._inventory = self._last_inventory = inventory
         snapshot, mono_s = self._board.read(), self._now().mono_s
@@ -221,29 +201,26 @@ class Pipeline:
         self._board.publish(gpus=gpus, measure=measure)
         self._changes.compare()
 
-    async def _run(self, due: Due) -> _Waiting:
-        """Run one probe on one GPU, or skip it; return it if it has to wait."""
+    async def _run(self, due: Due) -> None:
+        """Run one probe on one GPU, or skip it."""
         closed = None if due.device is None else self._launcher.closed_to_gpu_work()
         if closed is not None:
             self._skip(due, closed, self._now())  # a GPU that hangs may look busy as well
-            return []
+            return
         before = await self._gate.admit(due)
-        while isinstance(before.answer, Wait) and before.answer.ours:
+        while isinstance(before.answer, Wait):
             await asyncio.sleep(max(0.0, before.answer.until_s - self._now().mono_s))
             before = await self._gate.admit(due)
-        if isinstance(before.answer, Wait):
-            since_s = before.at.mono_s if due.since_s is None else due.since_s
-            return [(replace(due, since_s=since_s), before.answer.until_s)]
         if before.answer is not None:
             self._skip(due, before.answer, before.at, before.conditions.utilization_gpu_ratio)
-            return []
+            return
         try:
-            report = await self._launcher.run(due.spec, self._job(due))
+            job = replace(job_of(self._settings, due.spec, due.uuid), cache_dir=self._cache_dir)
+            report = await self._launcher.run(due.spec, job)
         except LaunchRefused as refused:
             self._skip(due, refused.skip, before.at)
         else:
             await self._finish(due, report, before)
-        return []
 
     async def _finish(self, due: Due, report: RunReport, before: Admission) -> None:
         """Store, evaluate and publish a run."""
@@ -343,22 +320,3 @@ class Pipeline:
         fix: str | None = None,
     ) -> None:
         self._board.set_health(component, Health(level, reason, detail, fix))
-
-    def _job(self, due: Due | None) -> Job:
-        """Return the job of a run, or of the list of GPUs."""
-        cuda = self._settings.cuda
-        job = Job(
-            cuda_library=cuda.library,
-            sysroot=self._settings.sysroot,
-            start_limit_s=cuda.start_limit_s,
-        )
-        if due is None:
-            return job
-        return replace(
-            job,
-            probe=due.spec.name,
-            gpu=due.uuid,
-            cache_dir=str(Path(self._settings.state_dir, "cuda-cache")),
-            budget_s=due.spec.budget_s,
-            seed=secrets.randbelow(2**31 - 1) + 1,
-        )

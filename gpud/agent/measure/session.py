@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
-import secrets
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -24,6 +24,7 @@ from gpud.agent.measure import launch
 from gpud.agent.measure.breaker import State
 from gpud.agent.measure.clocks import now
 from gpud.agent.measure.launch import LaunchRefused
+from gpud.agent.state.board import Board
 from gpud.agent.state.presence import nothing_expected, remembered
 from gpud.agent.state.snapshot import ChangesState, MachineState, MeasureState, Snapshot
 from gpud.agent.telemetry.answers import Telemetry
@@ -40,17 +41,19 @@ from gpud.core.requests import (
     Usual,
     WaitLine,
 )
-from gpud.core.sample import Backend, Inventory, Job, RunReport, Skip
+from gpud.core.sample import Backend, Inventory, RunReport, Skip
 from gpud.core.stats import median
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
+    from typing import Unpack
 
     from gpud.agent.measure.launch import Launcher
     from gpud.agent.measure.pipeline import Pipeline
+    from gpud.agent.state.board import States
     from gpud.core.requests import ProbeLine, ProbeRequest
-    from gpud.core.sample import Device, ProbeSpec
+    from gpud.core.sample import Device, Job, ProbeSpec
     from gpud.core.settings import Settings
 
 PATIENCE_S: Final = 120.0
@@ -212,16 +215,8 @@ class Session:
         return {mode: Usual(median(values), len(values)) for mode, values in past.items() if values}
 
     def _job(self, spec: ProbeSpec, device: Device | None) -> Job:
-        return Job(
-            probe=spec.name,
-            gpu=device.uuid if device is not None else None,
-            cuda_library=self._settings.cuda.library,
-            sysroot=self._settings.sysroot,
-            cache_dir=self._cache_dir(),
-            budget_s=spec.budget_s,
-            start_limit_s=self._settings.cuda.start_limit_s,
-            seed=secrets.randbelow(2**31 - 1) + 1,
-        )
+        job = launch.job_of(self._settings, spec, None if device is None else device.uuid)
+        return dataclasses.replace(job, cache_dir=self._cache_dir())
 
     def _cache_dir(self) -> str | None:
         """Return the agent's cache of compiled kernels: first_launch is another figure without.
@@ -311,15 +306,17 @@ async def _no_gpu(settings: Settings, facts: Mapping[str, str], inventory: Inven
     )
     expected = remembered((entry.at_s, entry.kind, entry.body) for entry in events)
     changes, measure = ChangesState(expected), MeasureState(inventory=inventory)
-    snapshot = Snapshot(machine, measure=measure, changes=changes)
-    own = Path(settings.run_dir, "agent")
-    source = dxg.create(SourceContext(settings, now, lambda: snapshot, _nothing, _nothing, own))
+    board = _UnpublishedBoard(Snapshot(machine, measure=measure, changes=changes))
+    source = dxg.create(SourceContext(settings, board, now, Path(settings.run_dir, "agent")))
     answer = await source.collect(frozenset())
     await source.close()
     telemetry = Telemetry({dxg.NAME: answer})
-    nothing = nothing_expected(replace(snapshot, telemetry=telemetry))
+    nothing = nothing_expected(replace(board.read(), telemetry=telemetry))
     return None if nothing is None else nothing.detail
 
 
-def _nothing(*_: str) -> None:
-    """Count no process: none is published."""
+class _UnpublishedBoard(Board):
+    """State that nobody reads: no change of it is kept or logged."""
+
+    def publish(self, **states: Unpack[States]) -> None:
+        """Publish nothing."""

@@ -1,8 +1,8 @@
 """Collection of telemetry: sources asked in order of priority, each answer posted at once.
 
-Each public module in ``gpud.agent.telemetry.sources`` is a source: it defines ``NAME``, its
-``LEVEL`` (``gpud.core.telemetry.LEVELS``) and ``create(context)``. With ``STARTS_A_PROGRAM = True``
-it is asked last, for what no better source gives, and a slow one does not delay the next
+Each public module in ``gpud.agent.telemetry.sources`` is a source: it defines ``NAME``, whose place
+in ``gpud.core.telemetry.LEVELS`` is its priority, and ``create(context)``. With ``STARTS_A_PROGRAM
+= True`` it is asked last, for what no better source gives, and a slow one does not delay the next
 collection.
 """
 
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import structlog
 
 from gpud import discovery
+from gpud.agent.state.runs import with_children
+from gpud.agent.state.telemetry import with_start
 from gpud.agent.telemetry import sources as folder
 from gpud.agent.telemetry.answers import Answer, current, of_machine
 from gpud.agent.telemetry.fields import WORTH_A_START
@@ -26,14 +28,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from gpud.agent.state.snapshot import Snapshot
+    from gpud.agent.state.board import Board
     from gpud.core.clock import Instant
     from gpud.core.sample import Reading
     from gpud.core.settings import Settings
 
 log = structlog.get_logger()
 
-OFFERS = ("NAME", "LEVEL", "create")
+OFFERS = ("NAME", "create")
 PATIENCE_S = 1.0
 """For the programs: a quick answer belongs to the collection that asked for it."""
 
@@ -43,12 +45,17 @@ class SourceContext:
     """What every source may use. ``own`` is the agent's own directory, gone with the boot."""
 
     settings: Settings
+    board: Board
     now: Callable[[], Instant]
-    read: Callable[[], Snapshot]
-    spawned: Callable[[], None]  # to be called for each helper process
-    started: Callable[[str], None]  # to be called with the source's name for each program
     own: Path
-    on_battery: Callable[[], bool] = lambda: False
+
+    def count_process(self) -> None:
+        """Count a process that was started: gpud publishes its own cost."""
+        self.board.publish(measure=with_children(self.board.read().measure))
+
+    def count_start(self, source: str) -> None:
+        """Count a program that a source started."""
+        self.board.publish(telemetry=with_start(self.board.read().telemetry, source))
 
     def answer(
         self,
@@ -104,7 +111,7 @@ def create(context: SourceContext) -> tuple[dict[str, TelemetrySource], dict[str
         log.error("telemetry_source_refused", source=name, reason=why)
     quick: dict[str, TelemetrySource] = {}
     programs: dict[str, TelemetrySource] = {}
-    for module in sorted(usable.values(), key=lambda module: -module.LEVEL):
+    for module in sorted(usable.values(), key=lambda module: -LEVELS.index(module.NAME)):
         if module.NAME not in context.settings.telemetry.disabled:
             group = programs if getattr(module, "STARTS_A_PROGRAM", False) else quick
             group[module.NAME] = module.create(context)
@@ -172,7 +179,7 @@ class Collection:
 
         None of them where the person has switched the GPU off.
         """
-        state, now_s = self._context.read().telemetry, self._context.now().mono_s
+        state, now_s = self._context.board.read().telemetry, self._context.now().mono_s
         if of_machine(state, "exposed", now_s) == "disabled":
             return frozenset()
         better = {name: a for name, a in state.answers.items() if a.level > level}

@@ -21,19 +21,18 @@ from gpud.core.report import ProcessRef
 from gpud.core.sample import Absent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from gpud.agent.children import Ended
     from gpud.agent.telemetry.answers import Answer
     from gpud.agent.telemetry.collection import SourceContext
+    from gpud.agent.telemetry.smi_output import SmiColumn
     from gpud.core.advice import Platform
     from gpud.core.sample import Reading
 
 REST_S: Final = 300.0
 """Between two starts, and after anything that prevents one."""
-LONGEST_REST_S: Final = 3600.0
-"""Each hang in a row doubles the rest up to this: it ended with a kill of a process in the driver.
-Likewise, how long a field that the last answer lacked is no reason for a start."""
+LONG_REST_S: Final = 3600.0
+"""After a hang, which ended with a kill of a process in the driver. Likewise, how long a field that
+the last answer lacked is no reason for a start."""
 HOLDS_S: Final = 330.0
 """The next answer comes before the last one is too old."""
 DEADLINE_S: Final = 10.0
@@ -45,7 +44,6 @@ class SmiProgram:
 
     places: tuple[str, ...]
     platform: Platform | None
-    environment: Mapping[str, str]
 
 
 class StartNote(msgspec.Struct, frozen=True):
@@ -67,13 +65,12 @@ class NvidiaSmi:
         self._deadline_s = deadline_s
         self._path = context.own / f"{name}.json"
         self._note = self._read_note()
-        self._hangs = 0  # in a row
-        self._refused = frozenset[str]()  # columns that the program does not know
+        self._columns: tuple[SmiColumn, ...] = smi_output.COLUMNS
         self._lacking = frozenset[str]()  # fields without a value in the last answer
         self._lacking_until_s = 0.0
 
     def program(self) -> SmiProgram | None:
-        """Return what to start, None for not now. Errors: ``TelemetryError``, it cannot start."""
+        """Return what to start, None for not now."""
         raise NotImplementedError
 
     async def collect(self, missing: frozenset[str]) -> Answer | None:
@@ -82,15 +79,13 @@ class NvidiaSmi:
         lacking = self._lacking if begun.mono_s < self._lacking_until_s else frozenset()
         if not (missing & smi_output.OFFERED) - lacking or not self._may_start(begun.mono_s):
             return None
+        if (program := self.program()) is None:
+            return None
         result: tuple[Reading, ...] | TelemetryError
         try:
-            if (program := self.program()) is None:
-                return None
             self._rest(REST_S)
             result = await self._ask(program)
         except TelemetryError as error:
-            retry_s = max(self._note.retry_mono_s, begun.mono_s + REST_S)
-            self._note = msgspec.structs.replace(self._note, retry_mono_s=retry_s)
             result = error
         return self.context.answer(self._name, begun, result, holds_s=HOLDS_S)
 
@@ -104,14 +99,17 @@ class NvidiaSmi:
 
     async def _ask(self, program: SmiProgram) -> tuple[Reading, ...]:
         """Start it and read its answer. ``Errors: TelemetryError``."""
-        self.context.spawned()
+        sysroot = self.context.settings.sysroot
+        in_windows = program.platform is None
+        environment = windows.environment(sysroot) if in_windows else children.ENVIRONMENT
+        self.context.count_process()
         try:
             ended = await children.run_program(
                 program.places,
-                smi_output.arguments(self._refused),
+                smi_output.arguments(self._columns),
                 deadline_s=self._deadline_s,
                 started=self._note_process,
-                environment=program.environment,
+                environment=environment,
             )
         except OSError as error:
             words = f"{self._name}: {children.SHELL} cannot be started: {error.strerror}"
@@ -119,30 +117,25 @@ class NvidiaSmi:
         if ended.code == children.NOT_THERE and not ended.stdout:
             words = f"{self._name}: no {' nor '.join(program.places)}"
             raise TelemetryError(words, reason="absent")
-        self.context.started(self._name)
+        self.context.count_start(self._name)
         if ended.overflowed:
-            raise smi_output.bad_output(
-                self._name, f"more than {children.STDOUT_BYTES} bytes of output"
-            )
+            words = f"{self._name}: more than {children.STDOUT_BYTES} bytes of output"
+            raise smi_output.bad_output(words)
         if ended.killed or ended.code is None:
             raise self._hung(ended, program)
-        self._hangs = 0
-        name = smi_output.refused_column(windows.text(ended.stdout) + windows.text(ended.stderr))
-        if ended.code == 0 and name is None:
-            readings = smi_output.read_csv(ended.stdout, self._name, self._refused)
-            answered = {read.field for read in readings if not isinstance(read.value, Absent)}
-            self._lacking = frozenset({read.field for read in readings} - answered)
-            self._lacking_until_s = self.context.now().mono_s + LONGEST_REST_S
-            return readings
-        if name is not None:
-            self._refused = smi_output.with_refused(self._refused, name)
-        code = ended.code or smi_output.INVALID_ARGUMENT
-        raise smi_output.exit_error(code, ended.stdout, ended.stderr, self._name, program.platform)
+        if smi_output.refuses_a_column(ended.code, ended.stdout + ended.stderr):
+            self._columns = smi_output.OLDER  # at the next start
+        if ended.code != 0:
+            raise smi_output.exit_error(ended, self._name, program.platform)
+        readings = smi_output.read_csv(ended.stdout, self._name, self._columns)
+        answered = {read.field for read in readings if not isinstance(read.value, Absent)}
+        self._lacking = frozenset({read.field for read in readings} - answered)
+        self._lacking_until_s = self.context.now().mono_s + LONG_REST_S
+        return readings
 
     def _hung(self, ended: Ended, program: SmiProgram) -> TelemetryError:
         with contextlib.suppress(TelemetryError):  # it is noted here, if not for the next agent
-            self._rest(min(REST_S * 2.0**self._hangs, LONGEST_REST_S))
-        self._hangs = min(self._hangs + 1, 10)
+            self._rest(LONG_REST_S)
         words = f"{self._name}: {program.places[0]} did not answer within {self._deadline_s:g} s"
         if ended.code is None and (process := self._note.process) is not None:
             state = children.condition(process) or "gone since"
@@ -157,9 +150,8 @@ class NvidiaSmi:
         Errors: ``TelemetryError`` where that cannot be written; then nothing may be started.
         """
         retry_s = self.context.now().mono_s + rest_s
-        note = StartNote(platform.boot_id(), retry_s, self._note.process)
         try:
-            self._write(note)
+            self._write(StartNote(platform.boot_id(), retry_s, self._note.process))
         except OSError as error:
             raise TelemetryError(
                 f"starts cannot be limited: {self._path}: {error.strerror}",
@@ -172,12 +164,11 @@ class NvidiaSmi:
             self._write(msgspec.structs.replace(self._note, process=process))
 
     def _read_note(self) -> StartNote:
-        """Read the note of this boot; one that is damaged or of a later moment is none."""
+        """Read the note of this boot; a damaged one is none."""
         boot_id = platform.boot_id()
         with contextlib.suppress(OSError, *wire.UNREADABLE):
             note = msgspec.json.decode(self._path.read_bytes(), type=StartNote)
-            latest_s = self.context.now().mono_s + LONGEST_REST_S
-            if note.boot_id == boot_id and note.retry_mono_s <= latest_s:
+            if note.boot_id == boot_id:
                 return note
         return StartNote(boot_id)
 

@@ -7,7 +7,6 @@ as a whole: where one line does not fit, the others are not to be believed eithe
 from __future__ import annotations
 
 import csv
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -24,10 +23,10 @@ from gpud.core.text import escaped
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from gpud.agent.children import Ended
     from gpud.core.advice import Platform
 
 LONGEST_QUOTE: Final = 120
-_REFUSED = re.compile(r'Field "([a-z0-9_.]{1,64})" is not a valid field to query')
 
 
 def _number(factor: float) -> Callable[[str], object]:
@@ -96,32 +95,27 @@ COLUMNS: Final = (
 )
 OFFERED: Final = frozenset(column.field for column in COLUMNS)
 """The fields that nvidia-smi can give at all."""
-NEWER: Final = tuple(column.name for column in COLUMNS[-6:])
-"""Not every driver since 2016 has these. They are in the order in which drivers learned them: one
-that does not know a name knows none behind it, so that one lost start finds that out."""
+OLDER: Final = COLUMNS[:-6]
+"""What every driver since 2016 knows: asked for once a program has refused the others."""
+INVALID_ARGUMENT: Final = 2
+REFUSAL: Final = "is not a valid field to query"
 
 
-def arguments(refused: frozenset[str] = frozenset()) -> tuple[str, ...]:
+def arguments(columns: tuple[SmiColumn, ...] = COLUMNS) -> tuple[str, ...]:
     """Return the command line, less the program. First come the GPU of a line and their number."""
-    names = [column.name for column in COLUMNS if column.name not in refused]
-    return (f"--query-gpu={','.join(['index', 'count', *names])}", "--format=csv,noheader,nounits")
+    names = ",".join(["index", "count", *(column.name for column in columns)])
+    return (f"--query-gpu={names}", "--format=csv,noheader,nounits")
 
 
-def refused_column(output: str) -> str | None:
-    """Return the name of the column that nvidia-smi says it does not know."""
-    match = _REFUSED.search(output)
-    return None if match is None else match[1]
-
-
-def with_refused(refused: frozenset[str], name: str) -> frozenset[str]:
-    """Add a refused column to the others, and with a newer one all that came after it."""
-    return refused | {name} | set(NEWER[NEWER.index(name) :] if name in NEWER else ())
+def refuses_a_column(code: int | None, output: bytes) -> bool:
+    """Return whether nvidia-smi does not know a column that it was asked for."""
+    return code == INVALID_ARGUMENT or REFUSAL in windows.text(output)
 
 
 def read_csv(
-    data: bytes, source: str, refused: frozenset[str] = frozenset()
+    data: bytes, source: str, columns: tuple[SmiColumn, ...] = COLUMNS
 ) -> tuple[Reading, ...]:
-    """Read the answer to ``arguments(refused)``: every column of every GPU, a value or a reason.
+    """Read the answer to ``arguments(columns)``: each field of every GPU, a value or a reason.
 
     Units: MiB, MHz, percent and watts come in, base units go out. ``driver_version`` is of the
     machine and comes once.
@@ -141,30 +135,27 @@ def read_csv(
             cells = [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True))]
             if cells[:2] != [str(gpu), str(len(lines))]:
                 raise ValueError(f"not the line of GPU {gpu} of {len(lines)}")  # noqa: TRY301
-            for reading in _row(gpu, iter(cells[2:]), source, refused):
+            if len(cells) != 2 + len(columns):
+                raise ValueError(f"{len(cells)} columns and not {2 + len(columns)}")  # noqa: TRY301
+            for reading in _row(gpu, cells[2:], source, columns):
                 readings.setdefault((reading.gpu, reading.field), reading)
         except (ValueError, csv.Error, StopIteration) as error:
             raise bad_output(f"{source}: {error or 'no CSV'}", line) from None
     return tuple(readings.values())
 
 
-def _row(gpu: int, cells: Iterator[str], source: str, refused: frozenset[str]) -> Iterator[Reading]:
+def _row(
+    gpu: int, cells: list[str], source: str, columns: tuple[SmiColumn, ...]
+) -> Iterator[Reading]:
     """Read one line. ``Errors: ValueError`` in words, for what does not fit."""
-    for column in COLUMNS:
+    for column, cell in zip(columns, cells, strict=True):
         owner = None if FIELDS[column.field].machine else gpu
-        if column.name in refused:
-            words = f"this nvidia-smi does not know {column.name}"
-            yield Reading(owner, column.field, Absent.UNSUPPORTED, source, words)
-            continue
-        if (cell := next(cells, None)) is None:
-            raise ValueError("a column is missing")
         value = _value(column, cell)
-        detail = escaped(cell)[:LONGEST_QUOTE] or None
-        yield Reading(
-            owner, column.field, value, source, detail if isinstance(value, Absent) else None
-        )
-    if next(cells, None) is not None:
-        raise ValueError("a column too many")
+        detail = (escaped(cell)[:LONGEST_QUOTE] or None) if isinstance(value, Absent) else None
+        yield Reading(owner, column.field, value, source, detail)
+    for column in COLUMNS[len(columns) :]:
+        words = "asked for no more: this nvidia-smi refuses newer columns"
+        yield Reading(gpu, column.field, Absent.UNSUPPORTED, source, words)
 
 
 def _value(column: SmiColumn, cell: str) -> float | str | Absent:
@@ -181,17 +172,16 @@ def _value(column: SmiColumn, cell: str) -> float | str | Absent:
 
 def bad_output(message: str, line: str = "") -> TelemetryError:
     """Return the error for output that is not what was asked for."""
-    return TelemetryError(message + quoted(line), reason="bad_output")
+    return TelemetryError(message + _quoted(line), reason="bad_output")
 
 
-def quoted(line: str) -> str:
+def _quoted(line: str) -> str:
     """Return a line of another program's output to put behind a message, harmless and short."""
     shown = escaped(line.strip())
     shown = shown if len(shown) <= LONGEST_QUOTE else f"{shown[:LONGEST_QUOTE]}..."
     return f': "{shown}"' if shown else ""
 
 
-INVALID_ARGUMENT: Final = 2
 REASONS: Final[Mapping[int, str]] = {code: reason for code, (reason, _) in CODES.items()} | {
     INVALID_ARGUMENT: "invalid_argument",
     3: "not_supported",
@@ -245,16 +235,15 @@ def exit_fix(reason: str, where: Platform | None) -> str | None:
     return None if situation is None else advice.words(situation, where)
 
 
-def exit_error(
-    code: int, stdout: bytes, stderr: bytes, source: str, where: Platform | None
-) -> TelemetryError:
+def exit_error(ended: Ended, source: str, where: Platform | None) -> TelemetryError:
     """Return the error for an exit code other than 0; negative: a signal."""
-    output = windows.text(stdout).strip() or windows.text(stderr).strip()
+    code = ended.code or 0
+    output = windows.text(ended.stdout).strip() or windows.text(ended.stderr).strip()
     reason, message = REASONS.get(code, "failed"), f"{source} ended with {code}"
     if code < 0:
         reason, message = "crashed", f"{source}: killed by {children.signal_name(-code)}"
     elif code in {NOT_STARTED, 255}:
         default = "interop_failed" if code == NOT_STARTED and where is None else "failed"
         reason = next((MESSAGES[words] for words in MESSAGES if words in output), default)
-    message += f", {reason.replace('_', ' ')}{quoted(output.partition(chr(10))[0])}"
+    message += f", {reason.replace('_', ' ')}{_quoted(output.partition(chr(10))[0])}"
     return TelemetryError(message, reason=reason, fix=exit_fix(reason, where))

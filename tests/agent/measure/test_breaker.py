@@ -26,14 +26,6 @@ def test_number_of_hangs_never_makes_the_rest_leave_its_bounds(hangs: int, now_s
     assert now_s + FIRST_REST_S <= opened.retry_at_s <= now_s + LONGEST_REST_S
 
 
-def test_while_half_open_one_run_is_let_through() -> None:
-    trying = Breaker().after_hang(0.0).begun()
-    assert not trying.allows(FIRST_REST_S)
-    assert trying.state(0.0) is State.HALF_OPEN
-    assert trying.not_begun().allows(FIRST_REST_S)
-    assert Breaker().begun().allows(0.0)  # a closed one lets many through
-
-
 def test_stuck_breaker_is_opened_by_the_end_of_its_process_and_by_no_clock() -> None:
     stuck = Breaker().after_hang(0.0, left=ProcessRef(4711, 1))
     assert (stuck.state(1e9), stuck.allows(1e9)) == (State.STUCK, False)

@@ -63,8 +63,13 @@ def all_reaped() -> bool:
     return not children._left_behind
 
 
-@pytest.mark.parametrize("trouble", ["gone", "link", "directory", "unlockable"])
-@pytest.mark.parametrize("backend", Backend)
+@pytest.mark.parametrize(
+    ("trouble", "backend"),
+    [
+        *(("gone", backend) for backend in Backend),
+        *((trouble, Backend.CUDA) for trouble in ("link", "directory", "unlockable")),
+    ],
+)
 def test_lock_that_cannot_be_opened_is_the_reason_of_the_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str, backend: Backend
 ) -> None:
@@ -100,6 +105,7 @@ def test_child_gets_a_session_of_its_own_at_the_root_and_a_clean_environment(
     assert run(tmp_path, script).conditions == {"leads": True, "cwd": "/", "names": "LANG PATH"}
 
 
+OTHER = """print('{{"probe": "{}", "backend": "{}"}}')"""
 STRANGE = """
 print('{"probe": "launch", "backend": "cuda", "missing": [')
 print('{"mode": "strange", "reason": "internal", "detail": "d"}]}')
@@ -114,21 +120,9 @@ print('{"mode": "strange", "reason": "internal", "detail": "d"}]}')
         ("print('x' * 10_000_000)", Reason.BAD_OUTPUT, "more than"),
         (f"print({REPORT[:-4]!r})", Reason.BAD_OUTPUT, "not a RunReport"),
         (f"{GOOD}\n{GOOD}", Reason.BAD_OUTPUT, "not a RunReport"),
-        (
-            """print('{"probe": "other", "backend": "cuda"}')""",
-            Reason.BAD_OUTPUT,
-            "asked for launch",
-        ),
-        (
-            """print('{"probe": "launch", "backend": "cpu"}')""",
-            Reason.BAD_OUTPUT,
-            "got a report of the cpu",
-        ),
-        (
-            STRANGE,
-            Reason.BAD_OUTPUT,
-            "got a report of a mode 'strange'",
-        ),
+        (OTHER.format("other", "cuda"), Reason.BAD_OUTPUT, "asked for launch"),
+        (OTHER.format("launch", "cpu"), Reason.BAD_OUTPUT, "a report of 'launch' on 'cpu'"),
+        (STRANGE, Reason.BAD_OUTPUT, "mode 'strange'"),
         (
             "import sys; sys.stderr.write('x\\n' * 500_000 + 'no such luck'); sys.exit(3)",
             Reason.CRASHED,
@@ -185,30 +179,25 @@ async def refused(work: Coroutine[Any, Any, object]) -> Skip:
     return caught.value.skip
 
 
-def test_gpu_work_waits_for_the_end_of_the_grace_of_a_boot_and_the_cpu_does_not(
+async def test_gpu_work_waits_for_the_end_of_the_grace_of_a_boot_and_the_cpu_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 1000.0
     clock = SimpleNamespace(monotonic=lambda: now_s, time=time.time)
     monkeypatch.setattr("gpud.agent.measure.launch.time", clock)
     young = launcher(tmp_path, GOOD, gpu_from_s=1060.0)
-
-    async def story() -> None:
-        nonlocal now_s
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(young.grace(), 0.01)
-        now_s = 1059.9
-        assert await refused(young.run(spec(), Job("launch"))) is Skip.BOOT_GRACE
-        assert await refused(young.inventory(Job())) is Skip.BOOT_GRACE
-        await young.run(spec(backend=Backend.CPU), Job("launch"))
-        now_s = 1060.0
-        await young.grace()
-        assert (await young.run(spec(), Job("launch"))).failure is None
-
-    asyncio.run(story())
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(young.grace(), 0.01)
+    now_s = 1059.9
+    assert await refused(young.run(spec(), Job("launch"))) is Skip.BOOT_GRACE
+    assert await refused(young.inventory(Job())) is Skip.BOOT_GRACE
+    await young.run(spec(backend=Backend.CPU), Job("launch"))
+    now_s = 1060.0
+    await young.grace()
+    assert (await young.run(spec(), Job("launch"))).failure is None
 
 
-def test_after_a_hang_no_gpu_work_starts_until_the_rest_is_over_and_the_cpu_is_measured(
+async def test_after_a_hang_no_gpu_work_starts_until_the_rest_is_over_and_the_cpu_is_measured(
     tmp_path: Path,
 ) -> None:
     mark = tmp_path / "mark"
@@ -216,42 +205,37 @@ def test_after_a_hang_no_gpu_work_starts_until_the_rest_is_over_and_the_cpu_is_m
     script = f"import json, os, sys\nif {hangs}: os.kill(os.getpid(), 14)\n{GOOD}"
     on_gpu = Job("launch", gpu="GPU-1")
 
-    async def story() -> list[State]:
-        board = Board(snapshots.bare())
-        resting = launcher(tmp_path, script, breaker=Breaker(first_rest_s=0.5), board=board)
-        await resting.run(spec(), on_gpu)
-        states = [resting.standing.state]
-        assert resting.standing.retry_s == pytest.approx(time.time(), abs=30)
-        assert await refused(resting.run(spec(), on_gpu)) is Skip.BREAKER_OPEN
-        await resting.run(spec(backend=Backend.CPU), Job("launch"))
-        async with asyncio.timeout(10):
-            while resting.standing.state is State.OPEN:  # published when no run asks
-                board.changed.clear()
-                await board.changed.wait()
-        states.append(resting.standing.state)
-        mark.touch()
-        await resting.run(spec(), on_gpu)
-        return [*states, resting.standing.state]
-
-    assert asyncio.run(story()) == [State.OPEN, State.HALF_OPEN, State.CLOSED]
+    board = Board(snapshots.bare())
+    resting = launcher(tmp_path, script, breaker=Breaker(first_rest_s=0.5), board=board)
+    await resting.run(spec(), on_gpu)
+    states = [resting.standing.state]
+    assert resting.standing.retry_s == pytest.approx(time.time(), abs=30)
+    assert await refused(resting.run(spec(), on_gpu)) is Skip.BREAKER_OPEN
+    await resting.run(spec(backend=Backend.CPU), Job("launch"))
+    async with asyncio.timeout(10):
+        while resting.standing.state is State.OPEN:  # published when no run asks
+            board.changed.clear()
+            await board.changed.wait()
+    states.append(resting.standing.state)
+    mark.touch()
+    await resting.run(spec(), on_gpu)
+    states.append(resting.standing.state)
+    assert states == [State.OPEN, State.HALF_OPEN, State.CLOSED]
 
 
-def test_while_a_child_of_another_process_runs_none_is_started(tmp_path: Path) -> None:
+async def test_while_a_child_of_another_process_runs_none_is_started(tmp_path: Path) -> None:
     with (tmp_path / "gpu.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         patient = launcher(tmp_path, GOOD, patience_s=0.1)
-        assert asyncio.run(refused(patient.run(spec(), Job("launch")))) is Skip.CHILD_RUNNING
+        assert await refused(patient.run(spec(), Job("launch"))) is Skip.CHILD_RUNNING
 
 
-def test_while_half_open_one_run_is_let_through_and_no_second(tmp_path: Path) -> None:
+async def test_while_half_open_one_run_is_let_through_and_no_second(tmp_path: Path) -> None:
     hung_once = Breaker(streak=1, retry_at_s=0.0)
     trying = launcher(tmp_path, f"import time; time.sleep(0.2); {GOOD}", breaker=hung_once)
 
-    async def story() -> list[RunReport | BaseException]:
-        both = (trying.run(spec(), Job("launch")) for _ in range(2))
-        return await asyncio.gather(*both, return_exceptions=True)
-
-    first, second = asyncio.run(story())
+    both = (trying.run(spec(), Job("launch")) for _ in range(2))
+    first, second = await asyncio.gather(*both, return_exceptions=True)
     assert isinstance(first, RunReport)
     assert first.failure is None
     assert isinstance(second, LaunchRefused)
@@ -259,7 +243,7 @@ def test_while_half_open_one_run_is_let_through_and_no_second(tmp_path: Path) ->
     assert trying.breaker == Breaker()
 
 
-def test_driver_that_lists_its_gpus_and_then_hangs_is_left_alone_for_longer(
+async def test_driver_that_lists_its_gpus_and_then_hangs_is_left_alone_for_longer(
     tmp_path: Path,
 ) -> None:
     listing = 'import sys\nif sys.argv[1] == "--inventory": print("{}"); sys.exit()\n'
@@ -268,18 +252,14 @@ def test_driver_that_lists_its_gpus_and_then_hangs_is_left_alone_for_longer(
         listing + "import os; os.kill(os.getpid(), 14)",
         breaker=Breaker(first_rest_s=0.0),
     )
-
-    async def story() -> None:
-        for hangs in (1, 2, 3):
-            assert (await hanging.inventory(Job())).failure is None
-            await hanging.run(spec(), Job("launch"))
-            assert hanging.breaker.streak == hangs
-        hanging.close()
-
-    asyncio.run(story())
+    for hangs in (1, 2, 3):
+        assert (await hanging.inventory(Job())).failure is None
+        await hanging.run(spec(), Job("launch"))
+        assert hanging.breaker.streak == hangs
+    hanging.close()
 
 
-def test_cancelled_run_decides_nothing_and_kills_no_child(tmp_path: Path) -> None:
+async def test_cancelled_run_decides_nothing_and_kills_no_child(tmp_path: Path) -> None:
     fifo, done = tmp_path / "fifo", tmp_path / "done"
     os.mkfifo(fifo)
     os.mkfifo(done)
@@ -287,19 +267,16 @@ def test_cancelled_run_decides_nothing_and_kills_no_child(tmp_path: Path) -> Non
     script = f"open({str(fifo)!r}).read(); open({str(done)!r}, 'w').write('ended by itself')"
     sleeping = launcher(tmp_path, script, breaker=hung_once)
 
-    async def impatient() -> None:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.3):
-                await sleeping.run(spec(), Job("launch"))
-
-    asyncio.run(impatient())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await sleeping.run(spec(), Job("launch"))
     assert sleeping.breaker == hung_once
     fifo.write_text("go on")
     assert done.read_text() == "ended by itself"
-    until(all_reaped, "the end of the child that no call awaits")
+    await asyncio.to_thread(until, all_reaped, "the end of the child that no call awaits")
 
 
-def test_two_runs_at_once_follow_each_other(tmp_path: Path) -> None:
+async def test_two_runs_at_once_follow_each_other(tmp_path: Path) -> None:
     script = (
         "import pathlib\n"
         f"alone = pathlib.Path({str(tmp_path)!r}, 'alone')\nalone.touch(exist_ok=False)\n"
@@ -307,10 +284,8 @@ def test_two_runs_at_once_follow_each_other(tmp_path: Path) -> None:
     )
     both = launcher(tmp_path, script)
 
-    async def story() -> list[RunReport]:
-        return await asyncio.gather(*(both.run(spec(), Job("launch")) for _ in range(3)))
-
-    assert [report.failure for report in asyncio.run(story())] == [None] * 3
+    reports = await asyncio.gather(*(both.run(spec(), Job("launch")) for _ in range(3)))
+    assert [report.failure for report in reports] == [None] * 3
 
 
 def test_lock_lives_as_long_as_the_child_though_its_parent_was_killed(tmp_path: Path) -> None:

@@ -82,6 +82,16 @@ def test_start_that_takes_too_long_has_a_reason_of_its_own(
     assert state is State.OPEN
 
 
+async def test_list_of_gpus_that_does_not_start_has_the_same_reason(tmp_path: Path) -> None:
+    library = build_libcuda(tmp_path, "hang cuInit")
+    launcher = Launcher(tmp_path / "gpu.lock")
+    inventory = await launcher.inventory(Job(cuda_library=str(library), start_limit_s=1.0))
+    launcher.close()
+    assert inventory.failure is not None
+    assert inventory.failure.reason is Reason.SLOW_START
+    assert launcher.standing.state is State.OPEN
+
+
 def test_wait_that_hangs_has_other_words_than_a_launch_that_hangs(tmp_path: Path) -> None:
     failures = [
         failure_of(

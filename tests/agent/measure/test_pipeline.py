@@ -14,7 +14,7 @@ from msgspec import structs
 
 from gpud.agent.history.schema import FILE
 from gpud.agent.measure.conditions import Conditions
-from gpud.agent.measure.gate import FEWEST_RUNS
+from gpud.agent.measure.gate import FEWEST_RUNS, STARVED_S
 from gpud.agent.regression.service import Regression
 from gpud.agent.state.snapshot import ProbeKey
 from gpud.core.clock import Instant
@@ -41,7 +41,7 @@ IDLE = Conditions(
     clock_sm_hertz=2e9,
     ac=True,
 )
-BUSY = replace(IDLE, utilization_gpu_ratio=0.8)
+BUSY = replace(IDLE, utilization_gpu_ratio=0.35)
 SLOW = replace(IDLE, clock_sm_hertz=1.5e9)
 
 
@@ -59,7 +59,7 @@ class Clocked(Bench):
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Clocked:
-    made = Clocked(tmp_path, Settings(gate=GateSettings(look_again_s=0.1)))
+    made = Clocked(tmp_path)
     made.looks = [IDLE]
     return made
 
@@ -128,37 +128,31 @@ def test_list_of_gpus_is_taken_anew_in_large_rounds_and_while_something_is_misse
     assert snapshot.measure.inventory is not None
 
 
-def test_list_of_gpus_that_changed_is_taken_again_in_the_next_round(bench: Bench) -> None:
-    async def story() -> None:
-        pipeline, history = bench.make()
-        bench.says(gpus=2)
-        await pipeline.round(Pace.LARGE)
-        bench.says(gpus=1)
-        await pipeline.round(Pace.LARGE)
-        for _ in range(3):
-            await pipeline.round(Pace.SMALL)
-        await history.close()
-
-    asyncio.run(story())
+async def test_list_of_gpus_that_changed_is_taken_again_in_the_next_round(bench: Bench) -> None:
+    pipeline, history = bench.make()
+    bench.says(gpus=2)
+    await pipeline.round(Pace.LARGE)
+    bench.says(gpus=1)
+    await pipeline.round(Pace.LARGE)
+    for _ in range(3):
+        await pipeline.round(Pace.SMALL)
+    await history.close()
     assert inventories(bench) == 3
 
 
-def test_without_a_gpu_the_cpu_is_measured_and_a_driver_that_appears_needs_no_restart(
+async def test_without_a_gpu_the_cpu_is_measured_and_a_driver_that_appears_needs_no_restart(
     bench: Bench,
 ) -> None:
-    async def story() -> None:
-        pipeline, history = bench.make()
-        bench.says(gpus=0, failure={"reason": "library_missing", "detail": "no libcuda.so.1"})
-        await pipeline.round(Pace.SMALL)
-        snapshot = bench.board.read()
-        assert snapshot.measure.runs["cpu_call"] == 1
-        assert snapshot.measure.skips == {("launch", Skip.NO_GPU): 1}
-        assert snapshot.health["cuda"].reason == Reason.LIBRARY_MISSING
-        bench.says(gpus=1)
-        await pipeline.round(Pace.SMALL)
-        await history.close()
-
-    asyncio.run(story())
+    pipeline, history = bench.make()
+    bench.says(gpus=0, failure={"reason": "library_missing", "detail": "no libcuda.so.1"})
+    await pipeline.round(Pace.SMALL)
+    snapshot = bench.board.read()
+    assert snapshot.measure.runs["cpu_call"] == 1
+    assert snapshot.measure.skips == {("launch", Skip.NO_GPU): 1}
+    assert snapshot.health["cuda"].reason == Reason.LIBRARY_MISSING
+    bench.says(gpus=1)
+    await pipeline.round(Pace.SMALL)
+    await history.close()
     assert bench.stored()[-1].gpu == "GPU-0"
 
 
@@ -178,30 +172,43 @@ def test_probe_modules_that_do_not_load_degrade_discovery(bench: Bench) -> None:
     assert (health.level, health.detail) == (Level.DEGRADED, "bad: no SPEC")
 
 
-def test_child_that_cannot_list_its_probes_is_asked_again_in_the_next_round(bench: Bench) -> None:
-    async def story() -> None:
-        pipeline, history = bench.make()
-        (bench.folder / "state").write_text("not JSON")
-        await pipeline.round(Pace.SMALL)
-        assert bench.board.read().health["discovery"].level is Level.FAILED
-        bench.says(gpus=1)
-        await pipeline.round(Pace.SMALL)
-        assert bench.board.read().health["discovery"].level is Level.OK
-        await history.close()
+async def test_child_that_cannot_list_its_probes_is_asked_again_in_the_next_round(
+    bench: Bench,
+) -> None:
+    pipeline, history = bench.make()
+    (bench.folder / "state").write_text("not JSON")
+    await pipeline.round(Pace.SMALL)
+    assert bench.board.read().health["discovery"].level is Level.FAILED
+    bench.says(gpus=1)
+    await pipeline.round(Pace.SMALL)
+    assert bench.board.read().health["discovery"].level is Level.OK
+    await history.close()
 
-    asyncio.run(story())
 
-
-def test_rounds_of_both_paces_at_once_skip_nothing(bench: Bench) -> None:
-    async def story() -> None:
-        pipeline, history = bench.make()
-        await pipeline.discover()
-        await asyncio.gather(*(pipeline.round(pace) for pace in (Pace.SMALL, Pace.LARGE)))
-        await history.close()
-
-    asyncio.run(story())
+async def test_rounds_of_both_paces_at_once_skip_nothing(bench: Bench) -> None:
+    pipeline, history = bench.make()
+    await pipeline.discover()
+    await asyncio.gather(*(pipeline.round(pace) for pace in (Pace.SMALL, Pace.LARGE)))
+    await history.close()
     assert bench.board.read().measure.skips == {}
     assert len(bench.stored()) == 4
+
+
+async def test_in_the_grace_of_a_boot_the_cpu_is_measured_and_the_gpu_at_its_end(
+    bench: Bench,
+) -> None:
+    pipeline, history = bench.make()
+    during: list[str] = []
+
+    async def grace() -> None:
+        during.extend(bench.calls())
+
+    pipeline._launcher.grace = grace  # type: ignore[method-assign]
+    await pipeline.round(Pace.SMALL)
+    await history.close()
+    assert during == ["--list", "--run cpu_call None"]
+    assert [call.split()[0] for call in bench.calls()] == ["--inventory", "--run"]
+    assert bench.board.read().measure.runs["launch"] == 1
 
 
 # Storage
@@ -262,8 +269,8 @@ def test_run_is_stored_with_the_driver_it_ran_on_and_nothing_that_is_unknown(
 
 def test_conditions_around_a_run_and_its_flags_are_stored_with_it(bench: Clocked) -> None:
     bench.says(conditions={"python": "3", "after.ac": "a child's word", "settled": False})
-    busy = replace(IDLE, utilization_gpu_ratio=0.08)
-    bench.looks = [busy, replace(IDLE, temperature_celsius=52.0, pstate=0.0)]
+    desktop = replace(IDLE, utilization_gpu_ratio=0.12)
+    bench.looks = [desktop, replace(IDLE, temperature_celsius=52.0, pstate=0.0)]
     bench.resumed_s = 980.0
     snapshot = bench.rounds(Pace.SMALL)
     (run,) = bench.stored("launch")
@@ -313,36 +320,22 @@ def test_busy_gpu_skips_its_own_small_probe_and_nothing_else(bench: Clocked) -> 
     snapshot = bench.rounds(Pace.SMALL)
     assert runs(bench) == ["cpu_call", "launch GPU-1"]
     assert snapshot.measure.skips == {("launch", Skip.GPU_BUSY): 2}
+    put_off = snapshot.measure.put_off[ProbeKey("launch", 0)]
+    assert (put_off.reason, put_off.utilization_gpu_ratio) == (Skip.GPU_BUSY, 0.35)
     assert bench.looked == [None, None, "GPU-0", "GPU-1", "GPU-1", "GPU-2"]
 
 
-@pytest.mark.parametrize(
-    ("looks", "expected"), [([BUSY, BUSY, IDLE], {}), ([BUSY], {("triad", Skip.GPU_BUSY): 1})]
-)
-def test_large_probe_waits_for_an_idle_moment_and_is_skipped_once_in_the_end(
-    bench: Clocked, looks: list[Conditions], expected: dict[tuple[str, Skip], int]
+def test_large_probe_is_skipped_beside_other_work_and_comes_in_the_next_round(
+    bench: Clocked,
 ) -> None:
-    bench.looks = looks
-    snapshot = bench.rounds(Pace.LARGE)
-    assert snapshot.measure.skips == expected
-    assert snapshot.measure.runs["triad"] == (not expected)
-
-
-def test_while_a_large_probe_waits_small_ones_are_measured(bench: Clocked) -> None:
     bench.looks = [BUSY, IDLE]
-
-    async def story() -> None:
-        pipeline, history = bench.make()
-        await asyncio.gather(*(pipeline.round(pace) for pace in (Pace.LARGE, Pace.SMALL)))
-        await history.close()
-
-    asyncio.run(story())
-    assert [run.probe for run in bench.stored()] == ["cpu_matmul", "cpu_call", "launch", "triad"]
+    snapshot = bench.rounds(Pace.LARGE, Pace.LARGE)
+    assert snapshot.measure.skips == {("triad", Skip.GPU_BUSY): 1}
+    assert snapshot.measure.runs["triad"] == 1
 
 
 def test_gpuds_own_work_is_not_taken_for_anothers(bench: Clocked) -> None:
     bench.step_s = 0.1
-    bench.settings = Settings(gate=GateSettings(wait_for_idle_s=0))
     bench.looks = [IDLE, IDLE, BUSY, IDLE]  # around launch; before triad, and when the echo is over
     snapshot = bench.rounds(Pace.SMALL, Pace.LARGE)
     assert (snapshot.measure.skips, snapshot.measure.runs["triad"]) == ({}, 1)
@@ -366,7 +359,7 @@ def test_hour_pause_and_memory_of_the_last_run_are_reasons_too(  # noqa: PLR0917
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TZ", zone)  # 22:30 in Greenwich, and 01:30 three hours to the east
-    bench.settings = Settings(gate=GateSettings(quiet_hours=("00:00-07:00",), resume_rest_s=60))
+    bench.settings = Settings(gate=GateSettings(quiet_hours=("00:00-07:00",)))
     bench.resumed_s = resumed_s
     bench.says(vram=vram)
     snapshot = bench.rounds(*[Pace.SMALL] * rounds)
@@ -381,43 +374,40 @@ async def hang(pipeline: Pipeline) -> None:
     await pipeline.round(Pace.SMALL)
 
 
-def test_probe_put_off_for_too_long_is_reported_until_it_runs(bench: Clocked) -> None:
+async def test_probe_put_off_for_too_long_is_reported_until_it_runs(bench: Clocked) -> None:
     """A hang or a nap of the laptop between refusals ends no row: nothing was measured."""
-    bench.settings = Settings(gate=GateSettings(starve_after_s=16, resume_rest_s=3))
+    bench.step_s = STARVED_S / 16
     bench.looks = [BUSY]
-
-    async def story() -> None:
-        pipeline, history = bench.make()
-        for _ in range(3):
-            await pipeline.round(Pace.SMALL)
-        bench.resumed_s = bench.moment_s + 3
+    pipeline, history = bench.make()
+    for _ in range(3):
         await pipeline.round(Pace.SMALL)
-        assert "gate" not in bench.board.read().health
-        for _ in range(3):
-            await pipeline.round(Pace.SMALL)
-        await hang(pipeline)
-        snapshot = bench.board.read()
-        assert snapshot.measure.skips == {
-            ("launch", Skip.GPU_BUSY): 6,
-            ("launch", Skip.RESUMED): 1,
-            ("launch", Skip.BREAKER_OPEN): 1,
-        }
-        assert (snapshot.health["gate"].level, snapshot.health["gate"].reason) == (
-            Level.DEGRADED,
-            "starved",
-        )
-        pipeline._launcher.breaker = pipeline._launcher.breaker.after_end(time.monotonic())
-        bench.looks = [IDLE, IDLE, BUSY]
+    bench.resumed_s = bench.moment_s + 5 * bench.step_s
+    await pipeline.round(Pace.SMALL)
+    assert "gate" not in bench.board.read().health
+    for _ in range(3):
         await pipeline.round(Pace.SMALL)
-        await pipeline.round(Pace.SMALL)
-        assert bench.board.read().health["gate"].level is Level.OK
-        await history.close()
-
-    asyncio.run(story())
+    await hang(pipeline)
+    snapshot = bench.board.read()
+    assert snapshot.measure.skips == {
+        ("launch", Skip.GPU_BUSY): 6,
+        ("launch", Skip.RESUMED): 1,
+        ("launch", Skip.BREAKER_OPEN): 1,
+    }
+    assert (snapshot.health["gate"].level, snapshot.health["gate"].reason) == (
+        Level.DEGRADED,
+        "starved",
+    )
+    pipeline._launcher.breaker = pipeline._launcher.breaker.after_end(time.monotonic())
+    bench.looks = [IDLE, IDLE, BUSY]
+    await pipeline.round(Pace.SMALL)
+    await pipeline.round(Pace.SMALL)
+    assert bench.board.read().health["gate"].level is Level.OK
+    await history.close()
 
 
 def test_battery_that_the_person_chose_is_no_starvation(bench: Clocked) -> None:
-    bench.settings = Settings(gate=GateSettings(starve_after_s=10, on_battery="none"))
+    bench.step_s = STARVED_S / 10
+    bench.settings = Settings(gate=GateSettings(on_battery="none"))
     bench.looks = [replace(IDLE, ac=False)]
     snapshot = bench.rounds(*[Pace.SMALL] * 5)
     assert snapshot.measure.skips == {("launch", Skip.ON_BATTERY): 5}
@@ -435,14 +425,6 @@ def test_while_a_container_measures_no_gpu_probe_is_started_and_each_skip_is_cou
     assert runs(bench) == ["cpu_call", "cpu_matmul"]
     skips = {("launch", Skip.CONTAINER_RUNNING): 1, ("triad", Skip.CONTAINER_RUNNING): 1}
     assert snapshot.measure.skips == skips
-
-    async def look(uuid: str | None) -> Conditions:
-        bench.taken = uuid is not None
-        return BUSY
-
-    bench.taken, bench.look = False, look  # type: ignore[method-assign]
-    snapshot = bench.rounds(Pace.LARGE)  # one that begins while a probe waits
-    assert snapshot.measure.skips == {("triad", Skip.CONTAINER_RUNNING): 1}
 
 
 def container_runs(folder: Path) -> list[tuple[float, str | None, int]]:

@@ -46,18 +46,15 @@ def next_in_s(schedule: Schedule) -> float:
     return left.total_seconds()
 
 
-def test_after_a_night_asleep_a_missed_run_is_made_up_for_once() -> None:
-    async def story() -> None:
-        schedule, job = Schedule(Board(snapshots.bare())), Counted()
-        schedule.every(60, "job", job.run, first_after_s=60)
-        schedule.start()
-        schedule.after_pause(8 * HOUR_S, rest_s=0.05)
-        await asyncio.wait_for(job.done.wait(), SOON_S)
-        assert 59 < next_in_s(schedule) <= 60
-        assert job.runs == 1
-        schedule.stop()
-
-    asyncio.run(story())
+async def test_after_a_night_asleep_a_missed_run_is_made_up_for_once() -> None:
+    schedule, job = Schedule(Board(snapshots.bare())), Counted()
+    schedule.every(60, "job", job.run, first_after_s=60)
+    schedule.start()
+    schedule.after_pause(8 * HOUR_S, rest_s=0.05)
+    await asyncio.wait_for(job.done.wait(), SOON_S)
+    assert 59 < next_in_s(schedule) <= 60
+    assert job.runs == 1
+    schedule.stop()
 
 
 @pytest.mark.parametrize(
@@ -68,21 +65,18 @@ def test_after_a_night_asleep_a_missed_run_is_made_up_for_once() -> None:
         (50, HOUR_S, False, 50),
     ],
 )
-def test_pause_brings_resting_jobs_nearer_and_no_others(
+async def test_pause_brings_resting_jobs_nearer_and_no_others(
     first_after_s: float,
     paused_s: float,
     rests: bool,  # noqa: FBT001  # a table
     expected_s: float,
 ) -> None:
-    async def story() -> None:
-        schedule = Schedule(Board(snapshots.bare()))
-        schedule.every(60, "job", Counted().run, first_after_s=first_after_s, rests=rests)
-        schedule.start()
-        schedule.after_pause(paused_s, rest_s=10)
-        assert expected_s - 1 < next_in_s(schedule) <= expected_s
-        schedule.stop()
-
-    asyncio.run(story())
+    schedule = Schedule(Board(snapshots.bare()))
+    schedule.every(60, "job", Counted().run, first_after_s=first_after_s, rests=rests)
+    schedule.start()
+    schedule.after_pause(paused_s, rest_s=10)
+    assert expected_s - 1 < next_in_s(schedule) <= expected_s
+    schedule.stop()
 
 
 def test_schedule_reads_the_monotonic_clock_and_no_other() -> None:
@@ -93,18 +87,15 @@ def test_schedule_reads_the_monotonic_clock_and_no_other() -> None:
     assert before_s - 1e-5 <= since_boot_s <= after_s + 1e-5
 
 
-def test_long_run_is_never_joined_by_another_and_none_starts_after_the_end() -> None:
-    async def story() -> None:
-        schedule, job = Schedule(Board(snapshots.bare())), Counted(2, takes_s=0.12)
-        schedule.every(0.05, "slow", job.run)
-        schedule.start()
-        await asyncio.wait_for(job.done.wait(), SOON_S)
-        schedule.stop()
-        runs = job.runs
-        await asyncio.sleep(0.3)
-        assert (job.most, job.runs) == (1, runs)
-
-    asyncio.run(story())
+async def test_long_run_is_never_joined_by_another_and_none_starts_after_the_end() -> None:
+    schedule, job = Schedule(Board(snapshots.bare())), Counted(2, takes_s=0.12)
+    schedule.every(0.05, "slow", job.run)
+    schedule.start()
+    await asyncio.wait_for(job.done.wait(), SOON_S)
+    schedule.stop()
+    runs = job.runs
+    await asyncio.sleep(0.3)
+    assert (job.most, job.runs) == (1, runs)
 
 
 @given(
@@ -128,28 +119,25 @@ def test_runs_keep_their_beat_and_only_jitter_spreads_them(ratio: float) -> None
     assert (times == {NOON + timedelta(seconds=60)}) == (not ratio)
 
 
-def test_job_that_runs_when_the_schedule_stops_is_no_failure(
+async def test_job_that_runs_when_the_schedule_stops_is_no_failure(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def story() -> None:
-        begun, ended = asyncio.Event(), asyncio.Event()
+    begun, ended = asyncio.Event(), asyncio.Event()
 
-        async def job() -> None:
-            begun.set()
-            try:
-                await asyncio.sleep(60)
-            finally:
-                ended.set()
+    async def job() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
 
-        schedule = Schedule(Board(snapshots.bare()))
-        schedule.every(60, "job", job)
-        schedule.start()
-        await asyncio.wait_for(begun.wait(), SOON_S)
-        schedule.stop()
-        await asyncio.wait_for(ended.wait(), SOON_S)
-        await asyncio.sleep(0.01)  # the scheduler has had its say
-
-    asyncio.run(story())
+    schedule = Schedule(Board(snapshots.bare()))
+    schedule.every(60, "job", job)
+    schedule.start()
+    await asyncio.wait_for(begun.wait(), SOON_S)
+    schedule.stop()
+    await asyncio.wait_for(ended.wait(), SOON_S)
+    await asyncio.sleep(0.01)  # the scheduler has had its say
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
@@ -179,41 +167,35 @@ async def reported(board: Board, level: Level, detail: str | None) -> None:
             board.changed.clear()
 
 
-def test_job_that_failed_is_reported_until_it_goes_well_and_hides_no_other() -> None:
+async def test_job_that_failed_is_reported_until_it_goes_well_and_hides_no_other() -> None:
     bug = "ValueError: a bug"
-
-    async def story() -> None:
-        board, first = Board(snapshots.bare()), Fails(10**6)
-        schedule = Schedule(board)
-        schedule.every(0.05, "first", first.run)
-        await reported_after_start(schedule, board)
-        schedule.every(0.05, "second", Fails(10).run)
-        await reported(board, Level.DEGRADED, f"first: {bug}; second: {bug}")
-        await reported(board, Level.DEGRADED, f"first: {bug}")
-        first.left = 0
-        await reported(board, Level.OK, None)
-        schedule.stop()
 
     async def reported_after_start(schedule: Schedule, board: Board) -> None:
         schedule.start()
         await reported(board, Level.DEGRADED, f"first: {bug}")
 
-    asyncio.run(story())
+    board, first = Board(snapshots.bare()), Fails(10**6)
+    schedule = Schedule(board)
+    schedule.every(0.05, "first", first.run)
+    await reported_after_start(schedule, board)
+    schedule.every(0.05, "second", Fails(10).run)
+    await reported(board, Level.DEGRADED, f"first: {bug}; second: {bug}")
+    await reported(board, Level.DEGRADED, f"first: {bug}")
+    first.left = 0
+    await reported(board, Level.OK, None)
+    schedule.stop()
 
 
-def test_task_that_failed_is_begun_again_and_well_when_it_goes_on_or_ends() -> None:
-    async def story() -> None:
-        board = Board(snapshots.bare())
-        schedule = Schedule(board, retry_s=0.01, steady_s=0.05)
-        work = Fails(2, asyncio.Event())
-        task = asyncio.create_task(schedule.task("judge", work.run))
-        await reported(board, Level.DEGRADED, "judge: ValueError: a bug")
-        await reported(board, Level.OK, None)
-        assert work.left == -1
-        task.cancel()
-        await asyncio.wait({task})
-        once = Fails(0)
-        await asyncio.wait_for(schedule.task("once", once.run), SOON_S)
-        assert once.left == -1
-
-    asyncio.run(story())
+async def test_task_that_failed_is_begun_again_and_well_when_it_goes_on_or_ends() -> None:
+    board = Board(snapshots.bare())
+    schedule = Schedule(board, retry_s=0.01, steady_s=0.05)
+    work = Fails(2, asyncio.Event())
+    task = asyncio.create_task(schedule.task("judge", work.run))
+    await reported(board, Level.DEGRADED, "judge: ValueError: a bug")
+    await reported(board, Level.OK, None)
+    assert work.left == -1
+    task.cancel()
+    await asyncio.wait({task})
+    once = Fails(0)
+    await asyncio.wait_for(schedule.task("once", once.run), SOON_S)
+    assert once.left == -1

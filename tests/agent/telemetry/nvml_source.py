@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpud.agent.measure import clocks
-from gpud.agent.state.snapshot import Snapshot
+from gpud.agent.state.board import Board
 from gpud.agent.telemetry.collection import SourceContext
 from gpud.agent.telemetry.sources.nvml import Nvml
 from gpud.core.clock import Instant
@@ -17,7 +17,7 @@ from gpud.core.settings import Settings, parse
 from tests.events import made
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from gpud.agent.telemetry.answers import Answer
     from gpud.core.sample import Absent, Reading
@@ -43,11 +43,16 @@ class Clock:
 
 @dataclass
 class Story:
-    """A source, its clock and how many helpers it has started."""
+    """A source, its clock and the board that counts the helpers it has started."""
 
     source: Nvml
     clock: Clock
-    spawned: list[int] = field(default_factory=list)
+    board: Board
+
+    @property
+    def spawned(self) -> int:
+        """How many helpers were started."""
+        return self.board.read().measure.children
 
     @property
     def pid(self) -> int | None:
@@ -80,37 +85,22 @@ async def telling(  # each is one thing a test chooses
     *,
     settings: Settings | None = None,
     wsl: bool = False,
-    on_battery: Callable[[], bool] = lambda: False,
     **options: Any,
 ) -> AsyncIterator[Story]:
-    clock, spawned = Clock(), list[int]()
-
-    def snapshot() -> Snapshot:
-        kernel = {"kernel": "6.6.87.2-microsoft-standard-WSL2"} if wsl else {}
-        return made("1", 0.0, platform=kernel)
-
-    context = SourceContext(
-        settings_for(library) if settings is None else settings,
-        now=clock.now,
-        read=snapshot,
-        spawned=lambda: spawned.append(1),
-        started=lambda _: None,
-        own=Path("/nonexistent"),
-        on_battery=on_battery,
-    )
-    source = Nvml(context, **options)
+    clock = Clock()
+    kernel = {"kernel": "6.6.87.2-microsoft-standard-WSL2"} if wsl else {}
+    board = Board(made("1", 0.0, platform=kernel))
+    settings = settings_for(library) if settings is None else settings
+    source = Nvml(SourceContext(settings, board, clock.now, Path("/nonexistent")), **options)
     try:
-        yield Story(source, clock, spawned)
+        yield Story(source, clock, board)
     finally:
         await source.close()
 
 
-def collected(library: Path | str, **options: Any) -> Answer:
-    async def once() -> Answer:
-        async with telling(library, **options) as story:
-            return await story.collect()
-
-    return asyncio.run(once())
+async def collected(library: Path | str, **options: Any) -> Answer:
+    async with telling(library, **options) as story:
+        return await story.collect()
 
 
 def by_field(readings: tuple[Reading, ...], gpu: int | None = 0) -> dict[str, float | str | Absent]:

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 
 from gpud.agent import platform
 from gpud.agent.state.board import Board
-from gpud.agent.telemetry import fields, smi_output
+from gpud.agent.telemetry import fields
 from gpud.agent.telemetry.answers import Answer
 from gpud.agent.telemetry.collection import SourceContext
 from gpud.agent.telemetry.fields import WORTH_A_START
 from gpud.agent.telemetry.smi import NvidiaSmi, SmiProgram
+from gpud.agent.telemetry.smi_output import COLUMNS, SmiColumn
 from gpud.core.advice import Platform
 from gpud.core.clock import Instant
 from gpud.core.sample import Absent, Reading
 from gpud.core.settings import parse
 from gpud.core.telemetry import LEVELS
-from tests.events import made, post, program_started, source_answered
+from tests.events import made, post, source_answered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,15 +52,11 @@ CELLS = {
 }
 
 
-def names(left_out: frozenset[str] = frozenset()) -> list[str]:
-    """The columns in the order in which they are asked for."""
-    return smi_output.arguments(left_out)[0].partition("=")[2].split(",")
-
-
-def line(left_out: frozenset[str] = frozenset(), /, **changed: str) -> str:
+def line(columns: tuple[SmiColumn, ...] = COLUMNS, /, **changed: str) -> str:
     """What a GPU says whose other fields are not there."""
     cells = CELLS | {name.replace("__", "."): cell for name, cell in changed.items()}
-    return ", ".join(cells.get(name, "[N/A]") for name in names(left_out))
+    names = ["index", "count", *(column.name for column in columns)]
+    return ", ".join(cells.get(name, "[N/A]") for name in names)
 
 
 class ScriptedSmi(NvidiaSmi):
@@ -68,7 +65,7 @@ class ScriptedSmi(NvidiaSmi):
     path: Path
 
     def program(self) -> SmiProgram:
-        return SmiProgram((str(self.path),), Platform.LINUX, {"PATH": "/usr/bin:/bin"})
+        return SmiProgram((str(self.path),), Platform.LINUX)
 
 
 @dataclass
@@ -79,7 +76,6 @@ class World:
     mono_s: float = 1000.0
     wall_s: float = 1_790_000_000.0
     settings: str = ""
-    spawned: int = 0
 
     def __post_init__(self) -> None:
         self.own = self.root / "own"
@@ -102,8 +98,8 @@ class World:
         text = f'#!/bin/sh\necho "$*" >>{self.root}/starts\n{script}\n'
         return self.file(name, text, mode=0o755)
 
-    def says(self, name: str, said: str | bytes, code: int = 0) -> Path:
-        path = self.file(f"{name}.says", said)
+    def says(self, name: str, output: str | bytes, code: int = 0) -> Path:
+        path = self.file(f"{name}.says", output)
         return self.program(name, f"cat {path}\nexit {code}")
 
     def interop(self) -> socket.socket:
@@ -135,18 +131,13 @@ class World:
         self.mono_s += seconds
         self.wall_s += seconds
 
-    def context(self) -> SourceContext:
-        def spawned() -> None:
-            self.spawned += 1
+    @property
+    def spawned(self) -> int:
+        return self.board.read().measure.children
 
-        return SourceContext(
-            parse(f'sysroot = "{self.root}"\n{self.settings}'.encode(), {}),
-            now=self.now,
-            read=self.board.read,
-            spawned=spawned,
-            started=lambda source: post(self.board, program_started(source)),
-            own=self.own,
-        )
+    def context(self) -> SourceContext:
+        settings = parse(f'sysroot = "{self.root}"\n{self.settings}'.encode(), {})
+        return SourceContext(settings, self.board, self.now, self.own)
 
     def source(self, path: Path, *, deadline_s: float = 10.0) -> NvidiaSmi:
         source = ScriptedSmi(self.context(), "nvidia_smi", deadline_s=deadline_s)
@@ -154,12 +145,19 @@ class World:
         return source
 
     async def collect(
-        self, source: TelemetrySource, wanted: frozenset[str] = WORTH_A_START
+        self, source: TelemetrySource, missing: frozenset[str] = WORTH_A_START
     ) -> Answer | None:
         """Ask as the ladder does, which passes on what it hears."""
-        answer = await source.collect(wanted)
+        answer = await source.collect(missing)
         if answer is not None:
             post(self.board, source_answered(answer, self.wall_s))
+        return answer
+
+    async def answer(
+        self, source: TelemetrySource, missing: frozenset[str] = WORTH_A_START
+    ) -> Answer:
+        answer = await self.collect(source, missing)
+        assert answer is not None
         return answer
 
 
@@ -178,22 +176,15 @@ async def soon(look: Callable[[], bool], what: str) -> None:
     raise AssertionError(f"not seen within 10 s: {what}")
 
 
-def once(world: World, path: Path, *, deadline_s: float = 10.0) -> Answer:
-    async def story() -> Answer:
-        source = world.source(path, deadline_s=deadline_s)
-        answer = await world.collect(source)
-        assert answer is not None
-        await source.close()
-        return answer
-
-    return asyncio.run(story())
+async def once(world: World, path: Path, *, deadline_s: float = 10.0) -> Answer:
+    return await world.answer(world.source(path, deadline_s=deadline_s))
 
 
-def nvml(world: World, **known: float | str | Absent) -> None:
+def nvml(world: World, **values: float | str | Absent) -> None:
     """Let NVML say so."""
     readings = tuple(
         Reading(None if fields.FIELDS[name].machine else 0, name, value, "nvml")
-        for name, value in known.items()
+        for name, value in values.items()
     )
     answer = Answer("nvml", LEVELS.index("nvml"), world.wall_s, world.mono_s, readings)
     post(world.board, source_answered(answer, world.wall_s))

@@ -24,18 +24,18 @@ def answer(
 
 
 def after(*answers: Answer) -> Telemetry:
-    said = Telemetry()
+    telemetry = Telemetry()
     for each in answers:
-        said = with_answer(said, each)
-    return said
+        telemetry = with_answer(telemetry, each)
+    return telemetry
 
 
-def values(said: Telemetry, now_s: float = NOW_S) -> dict[tuple[int | None, str], object]:
-    return {(r.gpu, r.field): r.value for r in current(said, now_s)}
+def values(telemetry: Telemetry, now_s: float = NOW_S) -> dict[tuple[int | None, str], object]:
+    return {(r.gpu, r.field): r.value for r in current(telemetry, now_s)}
 
 
 def test_each_field_comes_from_the_best_source_that_has_it() -> None:
-    said = after(
+    telemetry = after(
         answer(
             "cuda",
             Reading(0, "name", "RTX 4070", "cuda"),
@@ -48,21 +48,21 @@ def test_each_field_comes_from_the_best_source_that_has_it() -> None:
         ),
         answer("nvidia_smi_exe", Reading(0, "utilization_gpu_ratio", 0.4, "nvidia_smi_exe")),
     )
-    found = {r.field: (r.value, r.source) for r in current(said, NOW_S)}
-    assert found == {
+    result = {r.field: (r.value, r.source) for r in current(telemetry, NOW_S)}
+    assert result == {
         "name": ("NVIDIA RTX 4070", "nvml"),
         "memory_total_bytes": (8e9, "cuda"),
         "utilization_gpu_ratio": (0.4, "nvidia_smi_exe"),
     }
-    assert level(said, NOW_S) == 5
+    assert level(telemetry, NOW_S) == 5
 
 
 def test_where_nobody_has_a_value_the_best_source_says_why() -> None:
-    said = after(
+    telemetry = after(
         answer("nvidia_smi", Reading(0, "fan_ratio", Absent.SENTINEL, "nvidia_smi")),
         answer("nvml", Reading(0, "fan_ratio", Absent.UNSUPPORTED, "nvml")),
     )
-    [reading] = current(said, NOW_S)
+    [reading] = current(telemetry, NOW_S)
     assert (reading.value, reading.source) == (Absent.UNSUPPORTED, "nvml")
 
 
@@ -77,10 +77,13 @@ def test_a_value_that_is_too_old_gives_way_to_a_worse_source_and_then_to_a_reaso
 
 def test_a_failure_takes_the_values_of_its_source_with_it() -> None:
     good = answer("nvml", Reading(0, "power_watts", 30.0, "nvml"))
-    said = after(good, answer("nvml", reason="hung"))
-    assert current(said, NOW_S) == ()
-    assert level(said, NOW_S) == 0
-    assert (said.last_success_s, said.failures) == ({"nvml": NOW_S}, {("nvml", "hung"): 1})
+    telemetry = after(good, answer("nvml", reason="hung"))
+    assert current(telemetry, NOW_S) == ()
+    assert level(telemetry, NOW_S) == 0
+    assert (telemetry.last_success_s, telemetry.failures) == (
+        {"nvml": NOW_S},
+        {("nvml", "hung"): 1},
+    )
 
 
 def test_a_device_that_is_not_exposed_is_no_level_at_all() -> None:
@@ -90,8 +93,8 @@ def test_a_device_that_is_not_exposed_is_no_level_at_all() -> None:
 
 def test_what_is_of_the_machine_comes_first_and_then_each_gpu_in_turn() -> None:
     places = [(1, "name"), (0, "uuid"), (None, "exposed"), (0, "name"), (2, "name")]
-    said = after(answer("nvml", *(Reading(gpu, field, "x", "nvml") for gpu, field in places)))
-    assert [(r.gpu, r.field) for r in current(said, NOW_S)] == [
+    telemetry = after(answer("nvml", *(Reading(gpu, field, "x", "nvml") for gpu, field in places)))
+    assert [(r.gpu, r.field) for r in current(telemetry, NOW_S)] == [
         (None, "exposed"),
         (0, "name"),
         (0, "uuid"),
@@ -114,8 +117,8 @@ def answers(draw: st.DrawFn) -> Answer:
     source = draw(st.sampled_from(LEVELS[1:]))
     if draw(st.integers(0, 4)) == 0:
         return answer(source, reason="hung", age_s=draw(st.sampled_from([0.0, 61.0])))
-    told = draw(st.lists(readings, max_size=6, unique_by=lambda r: (r.gpu, r.field)))
-    named = tuple(replace(r, source=source) for r in told)
+    reported = draw(st.lists(readings, max_size=6, unique_by=lambda r: (r.gpu, r.field)))
+    named = tuple(replace(r, source=source) for r in reported)
     return answer(source, *named, age_s=draw(st.sampled_from([0.0, 61.0])))
 
 
@@ -123,12 +126,12 @@ def answers(draw: st.DrawFn) -> Answer:
 def test_what_is_shown_is_fresh_said_by_its_source_and_nobody_better_knows(
     story: list[Answer],
 ) -> None:
-    said = after(*story)
+    telemetry = after(*story)
     last = {each.source: each for each in story}
-    shown = current(said, NOW_S)
+    shown = current(telemetry, NOW_S)
     assert len({(r.gpu, r.field) for r in shown}) == len(shown)
     for reading in shown:
-        told = [
+        reported = [
             (each.level, r)
             for each in last.values()
             for r in each.readings
@@ -136,10 +139,10 @@ def test_what_is_shown_is_fresh_said_by_its_source_and_nobody_better_knows(
         ]
         fresh = [
             (rank, r.value)
-            for rank, r in told
+            for rank, r in reported
             if not isinstance(r.value, Absent) and last[r.source].holds(NOW_S)
         ]
-        assert told
+        assert reported
         if isinstance(reading.value, Absent):
             assert not fresh
         else:

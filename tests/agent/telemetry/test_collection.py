@@ -30,11 +30,11 @@ class Scripted:
     def __init__(self, name: str, fields: dict[str, float | str | Absent] | None) -> None:
         self.name = name
         self.fields = fields
-        self.asked: list[frozenset[str]] = []
+        self.requests: list[frozenset[str]] = []
         self.closed = False
 
-    async def collect(self, wanted: frozenset[str]) -> Answer | None:
-        self.asked.append(wanted)
+    async def collect(self, missing: frozenset[str]) -> Answer | None:
+        self.requests.append(missing)
         if self.fields is None:
             return None
         at = now()
@@ -52,14 +52,7 @@ EVERYTHING: dict[str, float | str | Absent] = dict.fromkeys(WORTH_A_START, 1.0)
 
 
 def context(board: Board, text: str = "") -> SourceContext:
-    return SourceContext(
-        parse(text.encode(), {}),
-        now=now,
-        read=board.read,
-        spawned=lambda: None,
-        started=lambda _: None,
-        own=Path("/nonexistent"),
-    )
+    return SourceContext(parse(text.encode(), {}), board, now, Path("/nonexistent"))
 
 
 def together(
@@ -77,27 +70,27 @@ def together(
     return Collection(context(board), publish, (quick, programs), patience_s=patience_s), board
 
 
-def test_a_source_is_asked_for_what_those_before_it_could_not_tell() -> None:
-    known = {**EVERYTHING, "utilization_gpu_ratio": Absent.UNSUPPORTED, "power_watts": 30.0}
-    first, second = Scripted("nvml", known), Scripted("nvidia_smi_exe", None)
+async def test_a_source_is_asked_for_what_those_before_it_could_not_tell() -> None:
+    fields = {**EVERYTHING, "utilization_gpu_ratio": Absent.UNSUPPORTED, "power_watts": 30.0}
+    first, second = Scripted("nvml", fields), Scripted("nvidia_smi_exe", None)
     both, _ = together(first, second)
-    asyncio.run(both.collect())
-    assert first.asked == [WORTH_A_START]
-    assert second.asked == [frozenset({"utilization_gpu_ratio"})]
+    await both.collect()
+    assert first.requests == [WORTH_A_START]
+    assert second.requests == [frozenset({"utilization_gpu_ratio"})]
 
 
-def test_for_a_gpu_that_was_switched_off_no_program_is_worth_its_start() -> None:
-    for word, wanted in (("disabled", frozenset[str]()), ("no", WORTH_A_START)):
+async def test_for_a_gpu_that_was_switched_off_no_program_is_worth_its_start() -> None:
+    for word, missing in (("disabled", frozenset[str]()), ("no", WORTH_A_START)):
         program = Scripted("nvidia_smi_exe", None)
         both, _ = together(Scripted("dxg", {"exposed": word}), program)
-        asyncio.run(both.collect())
-        assert program.asked == [wanted]
+        await both.collect()
+        assert program.requests == [missing]
 
 
-def test_without_a_source_that_can_be_asked_at_any_moment_a_look_says_so() -> None:
-    one, _ = together(Scripted("cuda", {}))
+async def test_without_a_source_that_can_be_asked_at_any_moment_a_look_says_so() -> None:
+    alone, _ = together(Scripted("cuda", {}))
     with pytest.raises(TelemetryError) as caught:
-        asyncio.run(one.look(1.0))
+        await alone.look(1.0)
     assert caught.value.reason == "no_source"
 
 
@@ -126,27 +119,24 @@ class Dawdling(Scripted):
         super().__init__(name, {"temperature_celsius": 51.0})
         self.let_go = asyncio.Event()
 
-    async def collect(self, wanted: frozenset[str]) -> Answer | None:
+    async def collect(self, missing: frozenset[str]) -> Answer | None:
         await self.let_go.wait()
-        return await super().collect(wanted)
+        return await super().collect(missing)
 
 
-def test_a_program_that_dawdles_delays_no_other_source_and_is_not_asked_twice() -> None:
-    async def story() -> None:
-        nvml, program = Scripted("nvml", {}), Dawdling("nvidia_smi_exe")
-        both, board = together(nvml, program, patience_s=0.01)
-        for _ in range(3):
-            await both.collect()
-        assert (len(nvml.asked), program.asked) == (3, [])
-        program.let_go.set()
+async def test_a_program_that_dawdles_delays_no_other_source_and_is_not_asked_twice() -> None:
+    nvml, program = Scripted("nvml", {}), Dawdling("nvidia_smi_exe")
+    both, board = together(nvml, program, patience_s=0.01)
+    for _ in range(3):
         await both.collect()
-        assert len(program.asked) == 1
-        [reading] = current(board.read().telemetry, now().mono_s)
-        assert reading.source == "nvidia_smi_exe"
-        await both.collect()
-        assert len(program.asked) == 2
-
-    asyncio.run(story())
+    assert (len(nvml.requests), program.requests) == (3, [])
+    program.let_go.set()
+    await both.collect()
+    assert len(program.requests) == 1
+    [reading] = current(board.read().telemetry, now().mono_s)
+    assert reading.source == "nvidia_smi_exe"
+    await both.collect()
+    assert len(program.requests) == 2
 
 
 def test_a_program_that_is_left_behind_does_not_keep_the_agent_from_ending() -> None:
@@ -171,12 +161,9 @@ class Broken(Scripted):
         raise RuntimeError(f"{self.name} was asked for {len(missing)} fields")
 
 
-def test_a_bug_in_what_asks_a_program_is_told_and_the_rest_is_asked() -> None:
-    async def story() -> None:
-        both, _ = together(nvml := Scripted("nvml", {}), Broken("nvidia_smi", None))
-        for turn in (1, 2):
-            with pytest.raises(RuntimeError, match="nvidia_smi was asked"):
-                await both.collect()
-            assert len(nvml.asked) == turn
-
-    asyncio.run(story())
+async def test_a_bug_in_what_asks_a_program_is_told_and_the_rest_is_asked() -> None:
+    both, _ = together(nvml := Scripted("nvml", {}), Broken("nvidia_smi", None))
+    for turn in (1, 2):
+        with pytest.raises(RuntimeError, match="nvidia_smi was asked"):
+            await both.collect()
+        assert len(nvml.requests) == turn

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gpud.agent.state.snapshot import Snapshot
+from gpud.agent.state.board import Board
 from gpud.agent.telemetry.answers import Answer, current
 from gpud.agent.telemetry.collection import SourceContext
 from gpud.agent.telemetry.sources.cuda import Cuda
 from gpud.core.clock import Instant
-from gpud.core.sample import Backend, Device, Failure, Inventory, Reason, RunReport
+from gpud.core.sample import Device, Failure, Inventory, Reason
 from gpud.core.settings import Settings
-from tests import snapshots
-from tests.events import Event, inventory_taken, made, run_finished, source_answered
+from tests.events import Event, inventory_taken, made, post, source_answered
+
+if TYPE_CHECKING:
+    from gpud.agent.state.snapshot import Snapshot
 
 FIRST = Device(0, "GPU-1", "card one", "0000:01:00.0", "8.9", 46, 1, 12 << 30)
 SECOND = Device(1, "GPU-2", "card two", "0000:02:00.0", "8.6", 28, 1, 8 << 30)
@@ -27,22 +30,21 @@ class Bench:
 
     at_s: float = 100.0
     unix_s: float = 1e9  # of the moment 0
-    snapshot: Snapshot = field(default_factory=lambda: made("1", 0.0))
+    board: Board = field(default_factory=lambda: Board(made("1", 0.0)))
 
     def __post_init__(self) -> None:
-        self.source = Cuda(
-            SourceContext(
-                Settings(),
-                now=lambda: Instant(self.unix_s + self.at_s, self.at_s),
-                read=lambda: self.snapshot,
-                spawned=lambda: None,
-                started=lambda _: None,
-                own=Path("/nonexistent"),
-            )
-        )
+        context = SourceContext(Settings(), self.board, self.now, Path("/nonexistent"))
+        self.source = Cuda(context)
+
+    def now(self) -> Instant:
+        return Instant(self.unix_s + self.at_s, self.at_s)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.board.read()
 
     def happens(self, event: Event) -> None:
-        self.snapshot = event(self.snapshot)
+        post(self.board, event)
 
     def says(self) -> Answer | None:
         answer = asyncio.run(self.source.collect(frozenset()))
@@ -50,22 +52,9 @@ class Bench:
             self.happens(source_answered(answer, 1e9 + self.at_s))
         return answer
 
-    def run(
-        self, free_bytes: int, *, probe: str = "launch", failure: Failure | None = None
-    ) -> None:
-        report = replace(
-            snapshots.launches(),
-            probe=probe,
-            device=FIRST,
-            conditions={"memory_free_bytes": free_bytes},
-        )
-        if failure is not None:
-            report = RunReport("launch", Backend.CUDA, FIRST, failure=failure)
-        self.happens(run_finished(report, FIRST.uuid, 1e9 + self.at_s, self.at_s))
-
     def values(self, gpu: int | None = 0) -> dict[str, object]:
-        said = current(self.snapshot.telemetry, self.at_s)
-        return {reading.field: reading.value for reading in said if reading.gpu == gpu}
+        readings = current(self.snapshot.telemetry, self.at_s)
+        return {reading.field: reading.value for reading in readings if reading.gpu == gpu}
 
 
 def test_each_gpu_is_told_as_cuda_listed_it() -> None:
@@ -96,33 +85,6 @@ def test_only_a_new_list_is_an_answer_and_a_clock_that_is_set_does_not_move_its_
     answer = bench.says()
     assert answer is not None
     assert answer.taken_s == 1e9 + 3710
-
-
-def test_free_memory_is_that_of_the_last_good_run_while_it_is_fresh() -> None:
-    bench = Bench()
-    bench.happens(inventory_taken(LISTED, 1e9 + 90, 90.0))
-    bench.run(5 << 30)
-    bench.says()
-    assert bench.values()["memory_free_bytes"] == float(5 << 30)
-    assert "memory_used_bytes" not in bench.values()  # nobody measured it
-    assert "memory_free_bytes" not in bench.values(1)
-    bench.at_s += 60
-    bench.run(6 << 30)
-    bench.says()
-    assert bench.values()["memory_free_bytes"] == float(6 << 30)
-    bench.at_s += 10
-    bench.run(0, failure=Failure(Reason.CRASHED, "d"))
-    bench.says()
-    assert "memory_free_bytes" not in bench.values()  # it went with the failure
-    for probe, free_bytes in (("triad", 5 << 30), ("launch", 6 << 30)):
-        bench.at_s += 10
-        bench.run(free_bytes, probe=probe)
-        bench.says()
-        assert bench.values()["memory_free_bytes"] == float(free_bytes)
-    bench.at_s += 600
-    bench.says()
-    assert "memory_free_bytes" not in bench.values()  # nobody has looked for too long
-    assert bench.values()["name"] == "card one"
 
 
 def test_a_driver_that_refuses_is_a_reason_once() -> None:

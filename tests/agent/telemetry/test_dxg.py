@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.state.snapshot import Snapshot
+from gpud.agent.state.board import Board
 from gpud.agent.telemetry.answers import Answer
 from gpud.agent.telemetry.collection import SourceContext
 from gpud.agent.telemetry.sources.dxg import AGAIN_S, LISTER, Dxg
 from gpud.core.clock import Instant
 from gpud.core.sample import Absent, Inventory, Reading
 from gpud.core.settings import parse
-from tests.events import inventory_taken, made, source_answered
+from tests.events import inventory_taken, made, post, source_answered
 from tests.fuse import stalling, usable
 
 if TYPE_CHECKING:
@@ -34,11 +33,13 @@ class Machine:
     root: Path
     wsl: str = "2"
     at_s: float = 1000.0
-    started: int = 0
-    snapshot: Snapshot = field(init=False)
 
     def __post_init__(self) -> None:
-        self.snapshot = made("1", 0.0, platform={"wsl": self.wsl})
+        self.board = Board(made("1", 0.0, platform={"wsl": self.wsl}))
+
+    @property
+    def started(self) -> int:
+        return self.board.read().measure.children
 
     def put(self, path: str, text: str = "", modified_s: float | None = None) -> None:
         place = self.root / path
@@ -52,47 +53,35 @@ class Machine:
         (self.root / "dev/dxg").symlink_to("/dev/null")
 
     def driver(self, version: str) -> None:
-        said = (Reading(None, "driver_version", version, "nvml"),)
-        answer = Answer("nvml", 5, self.at_s, self.at_s, said, holds_s=1e9)
-        self.snapshot = source_answered(answer, self.at_s)(self.snapshot)
-
-    def spawned(self) -> None:
-        self.started += 1
+        readings = (Reading(None, "driver_version", version, "nvml"),)
+        answer = Answer("nvml", 5, self.at_s, self.at_s, readings, holds_s=1e9)
+        post(self.board, source_answered(answer, self.at_s))
 
     def source(self, lister: Sequence[str] = LISTER, *, deadline_s: float = 30.0) -> Dxg:
-        context = SourceContext(
-            parse(f'sysroot = "{self.root}"'.encode(), {}),
-            now=lambda: Instant(self.at_s, self.at_s),
-            read=lambda: self.snapshot,
-            spawned=self.spawned,
-            started=lambda _: None,
-            own=self.root,
-        )
+        settings = parse(f'sysroot = "{self.root}"'.encode(), {})
+        context = SourceContext(settings, self.board, self.now, self.root)
         return Dxg(context, lister=lister, deadline_s=deadline_s)
 
-    async def asked(self, source: Dxg) -> dict[str, float | str | Absent]:
+    def now(self) -> Instant:
+        return Instant(self.at_s, self.at_s)
+
+    async def answered(self, source: Dxg) -> dict[str, float | str | Absent]:
         answer = await source.collect(frozenset())
         assert (answer.source, answer.level, answer.reason) == ("dxg", 1, None)
         return {reading.field: reading.value for reading in answer.readings}
 
-    def once(self) -> dict[str, float | str | Absent]:
-        async def story() -> dict[str, float | str | Absent]:
-            source = self.source()
-            found = await self.asked(source)
-            await source.close()
-            return found
-
-        return asyncio.run(story())
+    async def once(self) -> dict[str, float | str | Absent]:
+        return await self.answered(self.source())
 
 
-def test_wsl_with_a_gpu_tells_so_and_names_the_folder_of_its_driver(tmp_path: Path) -> None:
+async def test_wsl_with_a_gpu_tells_so_and_names_the_folder_of_its_driver(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.has_dxg()
     machine.put(f"{STORE}/nv_dispi.inf_amd64_old/libcuda.so.1.1", modified_s=1.0)
     machine.put(f"{STORE}/nv_dispi.inf_amd64_new/nvidia-smi", modified_s=2.0)
     machine.put(f"{STORE}/nvhda.inf_amd64_1/nvhda.sys", modified_s=3.0)
     machine.put(f"{STORE}/c_display.inf_amd64_1/display.sys", modified_s=4.0)
-    assert machine.once() == {"exposed": "yes", "driver_folder": "nv_dispi.inf_amd64_new"}
+    assert await machine.once() == {"exposed": "yes", "driver_folder": "nv_dispi.inf_amd64_new"}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +93,7 @@ def test_wsl_with_a_gpu_tells_so_and_names_the_folder_of_its_driver(tmp_path: Pa
         ([], Absent.UNSUPPORTED),
     ],
 )
-def test_the_folder_is_that_of_the_library_in_use_else_of_any_driver_of_nvidia(
+async def test_the_folder_is_that_of_the_library_in_use_else_of_any_driver_of_nvidia(
     folders: list[str], expected: str, tmp_path: Path
 ) -> None:
     machine = Machine(tmp_path)
@@ -112,8 +101,8 @@ def test_the_folder_is_that_of_the_library_in_use_else_of_any_driver_of_nvidia(
     for at, name in enumerate(folders):
         machine.put(f"{STORE}/{name}", modified_s=float(at))
     used = Inventory(driver_folder="nv_used")
-    machine.snapshot = inventory_taken(used, 1.0, 1.0)(machine.snapshot)
-    assert machine.once() == {"exposed": "yes", "driver_folder": expected}
+    post(machine.board, inventory_taken(used, 1.0, 1.0))
+    assert await machine.once() == {"exposed": "yes", "driver_folder": expected}
 
 
 @pytest.mark.parametrize(
@@ -124,107 +113,93 @@ def test_the_folder_is_that_of_the_library_in_use_else_of_any_driver_of_nvidia(
         ("[gpu]\nenabled = false # a game needs it\n", "disabled"),
     ],
 )
-def test_wsl_without_a_device_offers_none_or_was_told_not_to(
+async def test_wsl_without_a_device_offers_none_or_was_told_not_to(
     conf: str, exposed: str, tmp_path: Path
 ) -> None:
     machine = Machine(tmp_path)
     machine.put("etc/wsl.conf", conf)
     machine.put("dev/dxg", "a file is no device")
-    assert machine.once()["exposed"] == exposed
+    assert (await machine.once())["exposed"] == exposed
 
 
 @pytest.mark.parametrize(("wsl", "exposed"), [("1", "no"), ("", "yes")])
-def test_plain_linux_has_the_gpu_of_its_bus_and_wsl_1_has_none(
+async def test_plain_linux_has_the_gpu_of_its_bus_and_wsl_1_has_none(
     wsl: str, exposed: str, tmp_path: Path
 ) -> None:
     machine = Machine(tmp_path, wsl=wsl)
-    assert machine.once() == {"exposed": "no"}
+    assert await machine.once() == {"exposed": "no"}
     machine.put("sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
     machine.put("sys/bus/pci/devices/0000:01:00.0/class", "0x030000\n")
-    assert machine.once() == {"exposed": exposed}
+    assert await machine.once() == {"exposed": exposed}
     assert machine.started == 0
 
 
-def test_a_container_has_the_gpu_it_was_given_and_not_that_of_its_host(tmp_path: Path) -> None:
+async def test_a_container_has_the_gpu_it_was_given_and_not_that_of_its_host(
+    tmp_path: Path,
+) -> None:
     machine = Machine(tmp_path, wsl="")
-    machine.snapshot = made("1", 0.0, platform={"wsl": "", "container": "1"})
+    machine.board = Board(made("1", 0.0, platform={"wsl": "", "container": "1"}))
     machine.put("sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
     machine.put("sys/bus/pci/devices/0000:01:00.0/class", "0x030000\n")
-    assert machine.once() == {"exposed": "no"}
+    assert await machine.once() == {"exposed": "no"}
     machine.put("dev/nvidia0")
-    assert machine.once() == {"exposed": "yes"}
+    assert await machine.once() == {"exposed": "yes"}
 
 
-def test_the_store_is_listed_at_start_now_and_then_and_after_a_new_driver(tmp_path: Path) -> None:
+async def test_the_store_is_listed_at_start_now_and_then_and_after_a_new_driver(
+    tmp_path: Path,
+) -> None:
     machine = Machine(tmp_path)
 
-    async def story() -> list[int]:
-        source = machine.source()
-        counts = []
-        for wait_s, driver in ((0, None), (10, None), (10, "1.0"), (10, "1.0"), (AGAIN_S, "1.0")):
-            machine.at_s += wait_s
-            if driver is not None:
-                machine.driver(driver)
-            await machine.asked(source)
-            counts.append(machine.started)
-        await source.close()
-        return counts
-
-    assert asyncio.run(story()) == [1, 1, 2, 2, 3]
+    source, counts = machine.source(), []
+    for wait_s, driver in ((0, None), (10, None), (10, "1.0"), (10, "1.0"), (AGAIN_S, "1.0")):
+        machine.at_s += wait_s
+        if driver is not None:
+            machine.driver(driver)
+        await machine.answered(source)
+        counts.append(machine.started)
+    assert counts == [1, 1, 2, 2, 3]
 
 
-def test_a_folder_that_is_new_is_looked_at_twice(tmp_path: Path) -> None:
+async def test_a_folder_that_is_new_is_looked_at_twice(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.put(f"{STORE}/nv_old/libcuda.so.1.1", modified_s=1.0)
-
-    async def story() -> None:
-        source = machine.source()
-        assert (await machine.asked(source))["driver_folder"] == "nv_old"
-        machine.put(f"{STORE}/nv_new/libcuda.so.1.1", modified_s=2.0)
-        machine.at_s += AGAIN_S
-        assert (await machine.asked(source))["driver_folder"] == "nv_new"
-        machine.at_s += 10
-        assert (await machine.asked(source))["driver_folder"] == "nv_new"
-        assert machine.started == 3
-        machine.at_s += 10
-        await machine.asked(source)
-        assert machine.started == 3
-        await source.close()
-
-    asyncio.run(story())
+    source = machine.source()
+    assert (await machine.answered(source))["driver_folder"] == "nv_old"
+    machine.put(f"{STORE}/nv_new/libcuda.so.1.1", modified_s=2.0)
+    machine.at_s += AGAIN_S
+    assert (await machine.answered(source))["driver_folder"] == "nv_new"
+    machine.at_s += 10
+    assert (await machine.answered(source))["driver_folder"] == "nv_new"
+    assert machine.started == 3
+    machine.at_s += 10
+    await machine.answered(source)
+    assert machine.started == 3
 
 
 HANGS = (sys.executable, "-I", "-c", "import signal; signal.pause()")
 
 
-def test_a_store_that_does_not_answer_is_a_reason_after_the_deadline(tmp_path: Path) -> None:
+async def test_a_store_that_does_not_answer_is_a_reason_after_the_deadline(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.has_dxg()
-
-    async def story() -> None:
-        source = machine.source(HANGS, deadline_s=0.2)
-        for _ in range(2):
-            readings = await machine.asked(source)
-            assert readings == {"exposed": "yes", "driver_folder": Absent.FAILED}
-        assert machine.started == 1, "not again before the interval is over"
-
-    asyncio.run(story())
+    source = machine.source(HANGS, deadline_s=0.2)
+    for _ in range(2):
+        readings = await machine.answered(source)
+        assert readings == {"exposed": "yes", "driver_folder": Absent.FAILED}
+    assert machine.started == 1, "not again before the interval is over"
 
 
 @pytest.mark.skipif(not usable(), reason="needs root and /dev/fuse")
-def test_beside_a_lister_in_state_d_no_other_is_started(tmp_path: Path) -> None:
+async def test_beside_a_lister_in_state_d_no_other_is_started(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     with stalling(tmp_path / "drive") as drive:
-
-        async def story() -> None:
-            source = machine.source(("/bin/cat", str(drive.path)), deadline_s=1.0)
-            for _ in range(3):
-                assert (await machine.asked(source))["driver_folder"] is Absent.FAILED
-                machine.at_s += AGAIN_S
-            assert machine.started == 1
-            drive.answer()
-
-        asyncio.run(story())
+        source = machine.source(("/bin/cat", str(drive.path)), deadline_s=1.0)
+        for _ in range(3):
+            assert (await machine.answered(source))["driver_folder"] is Absent.FAILED
+            machine.at_s += AGAIN_S
+        assert machine.started == 1
+        drive.answer()
 
 
 @pytest.mark.parametrize(
@@ -238,16 +213,11 @@ def test_beside_a_lister_in_state_d_no_other_is_started(tmp_path: Path) -> None:
         None,
     ],
 )
-def test_a_lister_that_fails_in_any_way_is_a_reason(program: str | None, tmp_path: Path) -> None:
+async def test_a_lister_that_fails_in_any_way_is_a_reason(
+    program: str | None, tmp_path: Path
+) -> None:
     machine = Machine(tmp_path)
     lister = (sys.executable, "-I", "-c", program) if program else ("/nonexistent/python",)
-
-    async def story() -> Reading:
-        source = machine.source(lister)
-        answer = await source.collect(frozenset())
-        await source.close()
-        return answer.readings[1]
-
-    reading = asyncio.run(story())
+    reading = (await machine.source(lister).collect(frozenset())).readings[1]
     assert (reading.field, reading.value) == ("driver_folder", Absent.FAILED)
     assert reading.detail

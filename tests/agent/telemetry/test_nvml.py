@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_readings_of_the_machine_and_of_its_gpus_arrive_with_their_reasons(tmp_path: Path) -> None:
+async def test_readings_of_the_machine_and_of_its_gpus_arrive_with_their_reasons(
+    tmp_path: Path,
+) -> None:
     library = build_libnvml(tmp_path, "devices 2\ndevice.0.power_mw 31500\n")
-    answer = collected(library)
+    answer = await collected(library)
     assert (answer.source, answer.level, answer.reason) == ("nvml", 5, None)
     assert by_field(answer.readings, None)["driver_version"] == "572.16"
     first, second = by_field(answer.readings, 0), by_field(answer.readings, 1)
@@ -37,53 +39,46 @@ def test_readings_of_the_machine_and_of_its_gpus_arrive_with_their_reasons(tmp_p
     assert first["ecc_mode"] is Absent.UNSUPPORTED
     assert first["pcie_sent_bytes_per_second"] is Absent.NOT_ASKED
     text = f'[nvml]\nlibrary = "{library}"\n[telemetry]\npcie_throughput = true'
-    answer = collected(library, settings=parse(text.encode(), {}))
+    answer = await collected(library, settings=parse(text.encode(), {}))
     assert by_field(answer.readings)["pcie_sent_bytes_per_second"] == 1.5e6
 
 
-def test_collections_and_looks_at_once_do_not_mix(tmp_path: Path) -> None:
+async def test_collections_and_looks_at_once_do_not_mix(tmp_path: Path) -> None:
     library = build_libnvml(tmp_path)
-
-    async def story() -> None:
-        async with telling(library) as nvml_source:
-            looks = asyncio.gather(*(nvml_source.source.look(30.0) for _ in range(3)))
-            first, seen, last = await asyncio.gather(
-                nvml_source.fields(), looks, nvml_source.fields()
-            )
-            assert first["fan_ratio"] == last["fan_ratio"] == 0.3
-            assert all(set(by_field(readings)) == conditions.FIELDS_OF_A_RUN for readings in seen)
-            assert len(nvml_source.spawned) == 1
-
-    asyncio.run(story())
+    async with telling(library) as nvml_source:
+        looks = asyncio.gather(*(nvml_source.source.look(30.0) for _ in range(3)))
+        first, looked, last = await asyncio.gather(
+            nvml_source.fields(), looks, nvml_source.fields()
+        )
+        assert first["fan_ratio"] == last["fan_ratio"] == 0.3
+        assert all(set(by_field(readings)) == conditions.FIELDS_OF_A_RUN for readings in looked)
+        assert nvml_source.spawned == 1
 
 
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        (4, "not_permitted"),
         (9, "driver_not_loaded"),
-        (16, "reset_required"),
-        (17, "blocked_by_the_operating_system"),
         (18, "driver_mismatch"),
         (999, "failed"),
     ],
 )
-def test_a_refused_start_has_its_cause_and_advice_for_its_platform(
+async def test_a_refused_start_has_its_cause_and_advice_for_its_platform(
     tmp_path: Path, code: int, reason: str
 ) -> None:
     library = build_libnvml(tmp_path, f"fail nvmlInitWithFlags {code}\n")
-    answer = collected(library, wsl=code % 2 == 0)
+    answer = await collected(library, wsl=code % 2 == 0)
     assert (answer.reason, answer.readings) == (reason, ())
     assert f"({code})" in str(answer.detail)
     assert ("wsl" in str(answer.fix).lower()) == (code % 2 == 0)
 
 
-def test_a_missing_library_is_reported_in_the_words_of_the_loader(tmp_path: Path) -> None:
-    answer = collected("/nonexistent/libnvidia-ml.so.1")
+async def test_a_missing_library_is_reported_in_the_words_of_the_loader(tmp_path: Path) -> None:
+    answer = await collected("/nonexistent/libnvidia-ml.so.1")
     assert answer.reason == "library_missing"
     assert "cannot open shared object" in str(answer.detail)
     assert "[nvml] library" in str(answer.fix)
-    answer = collected(build_libnvml(tmp_path, without=["nvmlInitWithFlags"]))
+    answer = await collected(build_libnvml(tmp_path, without=["nvmlInitWithFlags"]))
     assert (answer.reason, answer.readings) == ("symbol_missing", ())
 
 
@@ -96,10 +91,10 @@ def test_a_missing_library_is_reported_in_the_words_of_the_loader(tmp_path: Path
         (("/nonexistent/python",), "spawn_failed", "No such file"),
     ],
 )
-def test_a_helper_that_does_not_work_is_a_reason(
+async def test_a_helper_that_does_not_work_is_a_reason(
     command: tuple[str, ...], reason: str, words: str
 ) -> None:
-    answer = collected("/nonexistent", command=command)
+    answer = await collected("/nonexistent", command=command)
     assert (answer.reason, answer.readings) == (reason, ())
     assert words in str(answer.detail)
 
@@ -110,129 +105,110 @@ def test_wsl_comes_before_the_libraries_of_the_loader() -> None:
     assert nvml.candidates(settings_for("/opt/x.so")) == ["/opt/x.so"]
 
 
-def test_on_battery_nvml_is_asked_seldom_and_let_go_so_that_the_gpu_may_sleep(
+async def test_on_battery_nvml_is_asked_seldom_and_let_go_so_that_the_gpu_may_sleep(
     tmp_path: Path,
 ) -> None:
     library = build_libnvml(tmp_path)
-    plugged = False
-
-    async def story() -> None:
-        nonlocal plugged
-        async with telling(library, on_battery=lambda: not plugged) as laptop:
-            first = await laptop.collect()
-            assert first.reason is None
-            assert laptop.pid is None, "nothing holds the GPU between two answers"
-            laptop.clock.ahead_s += 290
-            assert await laptop.source.collect(EVERYTHING) is None
-            assert first.holds(laptop.clock.now().mono_s), "and its answer is shown meanwhile"
-            laptop.clock.ahead_s += 10
-            assert (await laptop.collect()).reason is None
-            assert (await laptop.source.look()) != ()
-            assert laptop.pid is None
-            plugged = True
-            assert (await laptop.collect()).reason is None, "not a moment longer than on battery"
-            assert laptop.pid is not None
-
-    asyncio.run(story())
+    status = tmp_path / "sys/class/power_supply/BAT1/status"
+    status.parent.mkdir(parents=True)
+    status.with_name("type").write_text("Battery\n")
+    status.write_text("Discharging\n")
+    settings = parse(f'sysroot = "{tmp_path}"\n[nvml]\nlibrary = "{library}"'.encode(), {})
+    async with telling(library, settings=settings) as laptop:
+        first = await laptop.collect()
+        assert first.reason is None
+        assert laptop.pid is None, "nothing holds the GPU between two answers"
+        laptop.clock.ahead_s += 290
+        assert await laptop.source.collect(EVERYTHING) is None
+        assert first.holds(laptop.clock.now().mono_s), "and its answer is shown meanwhile"
+        laptop.clock.ahead_s += 10
+        assert (await laptop.collect()).reason is None
+        assert (await laptop.source.look()) != ()
+        assert laptop.pid is None
+        status.write_text("Charging\n")
+        assert (await laptop.collect()).reason is None, "not a moment longer than on battery"
+        assert laptop.pid is not None
 
 
 # The helper stays, and gives way to a new one when there is something new to see
 
 
-def test_the_helper_stays_between_collections_and_is_gone_after_the_close(tmp_path: Path) -> None:
+async def test_the_helper_stays_between_collections_and_is_gone_after_the_close(
+    tmp_path: Path,
+) -> None:
     library = build_libnvml(tmp_path)
-
-    async def story() -> int:
-        async with telling(library) as source:
-            pids = set[int | None]()
-            for _ in range(3):
-                await source.collect()
-                pids.add(source.pid)
-            [pid] = pids
-            assert pid is not None
-            return pid
-
+    async with telling(library) as source:
+        pids = set[int | None]()
+        for _ in range(3):
+            await source.collect()
+            pids.add(source.pid)
+    [pid] = pids
+    assert pid is not None
     with pytest.raises(ProcessLookupError):
-        os.kill(asyncio.run(story()), 0)
+        os.kill(pid, 0)
 
 
-def test_xids_are_counted_on_where_the_last_helper_ended(tmp_path: Path) -> None:
+async def test_xids_are_counted_on_where_the_last_helper_ended(tmp_path: Path) -> None:
     library = build_libnvml(tmp_path, "device.0.event_types 8\ndevice.0.xid 31 2\n")
-
-    async def story() -> None:
-        async with telling(library, command=(*HELPER, "--life-s=0")) as source:
-            assert (await source.fields())["xids"] == "31:2"
-            rewrite_script(library, "device.0.event_types 8\ndevice.0.xid 79\n")
-            assert (await source.fields())["xids"] == "31:2,79:1"
-            rewrite_script(library, "device.0.event_types 8\n")
-            await source.source.look()
-            fields = await source.fields()
-            assert (fields["xids"], fields["xid_last"]) == ("31:2,79:1", 79.0)
-            assert len(source.spawned) == 4
-
-    asyncio.run(story())
+    async with telling(library, command=(*HELPER, "--life-s=0")) as source:
+        assert (await source.fields())["xids"] == "31:2"
+        rewrite_script(library, "device.0.event_types 8\ndevice.0.xid 79\n")
+        assert (await source.fields())["xids"] == "31:2,79:1"
+        rewrite_script(library, "device.0.event_types 8\n")
+        await source.source.look()
+        fields = await source.fields()
+        assert (fields["xids"], fields["xid_last"]) == ("31:2,79:1", 79.0)
+        assert source.spawned == 4
 
 
 @pytest.mark.parametrize("how", ["file", "link"])
-def test_another_driver_is_in_the_collection_after_its_installation(
+async def test_another_driver_is_in_the_collection_after_its_installation(
     tmp_path: Path, how: str
 ) -> None:
     old = build_libnvml(tmp_path / "572", "driver_version 572.16\n")
     new = build_libnvml(tmp_path / "576", "driver_version 576.02\n")
     link = tmp_path / "libnvidia-ml.so.1"
     link.symlink_to(old)
-
-    async def story() -> None:
-        async with telling(link if how == "link" else old) as source:
-            assert (await source.fields(None))["driver_version"] == "572.16"
-            if how == "link":
-                turned = tmp_path / "turned"
-                turned.symlink_to(new)
-                turned.replace(link)
-            else:
-                rewrite_script(old, "driver_version 576.02\n")
-                new.replace(old)
-            assert (await source.fields(None))["driver_version"] == "576.02"
-            await source.collect()
-            assert len(source.spawned) == 2
-
-    asyncio.run(story())
+    async with telling(link if how == "link" else old) as source:
+        assert (await source.fields(None))["driver_version"] == "572.16"
+        if how == "link":
+            turned = tmp_path / "turned"
+            turned.symlink_to(new)
+            turned.replace(link)
+        else:
+            rewrite_script(old, "driver_version 576.02\n")
+            new.replace(old)
+        assert (await source.fields(None))["driver_version"] == "576.02"
+        await source.collect()
+        assert source.spawned == 2
 
 
-def test_a_library_that_never_stays_the_same_is_not_chased() -> None:
+async def test_a_library_that_never_stays_the_same_is_not_chased() -> None:
     script = """while read line; do echo '{"reason": "library_replaced", "last": true}'; done"""
-
-    async def story() -> None:
-        async with telling("/nonexistent", command=("/bin/sh", "-c", script)) as source:
-            assert (await source.collect()).reason == "library_replaced"
-            assert (await source.collect()).reason == "library_replaced"
-            assert len(source.spawned) == 2
-
-    asyncio.run(story())
+    async with telling("/nonexistent", command=("/bin/sh", "-c", script)) as source:
+        assert (await source.collect()).reason == "library_replaced"
+        assert (await source.collect()).reason == "library_replaced"
+        assert source.spawned == 2
 
 
-def test_a_library_that_vanishes_is_missed_at_once_and_loaded_when_it_is_back(
+async def test_a_library_that_vanishes_is_missed_at_once_and_loaded_when_it_is_back(
     tmp_path: Path,
 ) -> None:
     library = build_libnvml(tmp_path / "lib")
     aside = tmp_path / library.name
     interval_s = parse(None, {}).schedule.telemetry_interval_s
     assert nvml.REFUSAL_REST_S[1] + interval_s < 60
-
-    async def story() -> None:
-        async with telling(library) as source:
-            assert (await source.collect()).reason is None
-            library.rename(aside)
+    async with telling(library) as source:
+        assert (await source.collect()).reason is None
+        library.rename(aside)
+        assert (await source.collect()).reason == "library_missing"
+        spawned = source.spawned
+        for _ in range(20):
             assert (await source.collect()).reason == "library_missing"
-            spawned = len(source.spawned)
-            for _ in range(20):
-                assert (await source.collect()).reason == "library_missing"
-            assert len(source.spawned) == spawned, "answered from memory during the rest"
-            aside.rename(library)
-            source.clock.ahead_s += nvml.REFUSAL_REST_S[1]
-            assert (await source.fields())["temperature_celsius"] == 41.0
-
-    asyncio.run(story())
+        assert source.spawned == spawned, "answered from memory during the rest"
+        aside.rename(library)
+        source.clock.ahead_s += nvml.REFUSAL_REST_S[1]
+        assert (await source.fields())["temperature_celsius"] == 41.0
 
 
 # Hangs and crashes
@@ -246,118 +222,95 @@ def stalled(tmp_path: Path) -> Iterator[Stalling]:
         yield made
 
 
-def test_a_hang_ends_at_the_deadline_and_its_helper_is_replaced_after_a_rest(
+async def test_a_hang_ends_at_the_deadline_and_its_helper_is_replaced_after_a_rest(
     tmp_path: Path,
 ) -> None:
     library = build_libnvml(tmp_path, "hang nvmlDeviceGetPowerUsage\n")
-
-    async def story() -> None:
-        async with telling(library, deadline_s=1.5) as source:
-            assert [(await source.collect()).reason for _ in range(2)] == ["hung", "hung"]
-            source.clock.ahead_s += nvml.KILL_AFTER_S - 5
-            assert (await source.collect()).reason == "hung"
-            assert len(source.spawned) == 1
-            hung = source.pid
-            assert hung is not None
-            rewrite_script(library, "")
-            source.clock.ahead_s += 5
-            source.patient()
-            assert (await source.fields())["power_watts"] == 23.5
-            assert len(source.spawned) == 2
-            with pytest.raises(ProcessLookupError):
-                os.kill(hung, 0)
-
-    asyncio.run(story())
+    async with telling(library, deadline_s=1.5) as source:
+        assert [(await source.collect()).reason for _ in range(2)] == ["hung", "hung"]
+        source.clock.ahead_s += nvml.KILL_AFTER_S - 5
+        assert (await source.collect()).reason == "hung"
+        assert source.spawned == 1
+        hung = source.pid
+        assert hung is not None
+        rewrite_script(library, "")
+        source.clock.ahead_s += 5
+        source.patient()
+        assert (await source.fields())["power_watts"] == 23.5
+        assert source.spawned == 2
+        with pytest.raises(ProcessLookupError):
+            os.kill(hung, 0)
 
 
 @pytest.mark.parametrize(("options", "spawned"), [((), 1), (("--life-s=0",), 2)])
-def test_the_late_answer_of_a_busy_driver_counts_and_nothing_is_killed(
+async def test_the_late_answer_of_a_busy_driver_counts_and_nothing_is_killed(
     tmp_path: Path, stalled: Stalling, options: tuple[str, ...], spawned: int
 ) -> None:
     library = build_libnvml(tmp_path, f"stall nvmlDeviceGetPowerUsage {stalled.path}\n")
-
-    async def story() -> None:
-        async with telling(library, deadline_s=1.0, command=(*HELPER, *options)) as source:
-            assert (await source.collect()).reason == "hung"
-            assert (await source.collect()).reason == "hung"
-            stalled.answer()
-            await source.late_answer()
-            source.patient()
-            assert (await source.fields())["power_watts"] == 23.5
-            assert len(source.spawned) == spawned
-
-    asyncio.run(story())
+    async with telling(library, deadline_s=1.0, command=(*HELPER, *options)) as source:
+        assert (await source.collect()).reason == "hung"
+        assert (await source.collect()).reason == "hung"
+        stalled.answer()
+        await source.late_answer()
+        source.patient()
+        assert (await source.fields())["power_watts"] == 23.5
+        assert source.spawned == spawned
 
 
-def test_while_a_helper_that_was_killed_stays_no_other_is_started(
+async def test_while_a_helper_that_was_killed_stays_no_other_is_started(
     tmp_path: Path, stalled: Stalling
 ) -> None:
     library = build_libnvml(tmp_path, f"stall nvmlDeviceGetPowerUsage {stalled.path}\n")
-
-    async def story() -> None:
-        async with telling(library, deadline_s=4.0) as source:
-            assert (await source.collect()).reason == "hung"
-            for _ in range(3):
-                source.clock.ahead_s += nvml.KILL_AFTER_S
-                answer = await source.collect()
-                assert answer.reason == "stuck"
-                assert "state D" in str(answer.detail)
-            assert len(source.spawned) == 1
-            stays = source.source._stuck
-            assert stays is not None
-            stalled.answer()
-            await asyncio.to_thread(until, lambda: children.ref(stays.pid) is None, "its end")
+    async with telling(library, deadline_s=4.0) as source:
+        assert (await source.collect()).reason == "hung"
+        for _ in range(3):
             source.clock.ahead_s += nvml.KILL_AFTER_S
-            source.patient()
-            assert (await source.fields())["power_watts"] == 23.5
-
-    asyncio.run(story())
+            answer = await source.collect()
+            assert answer.reason == "stuck"
+            assert "state D" in str(answer.detail)
+        assert source.spawned == 1
+        stays = source.source._stuck
+        assert stays is not None
+        stalled.answer()
+        await asyncio.to_thread(until, lambda: children.ref(stays.pid) is None, "its end")
+        source.clock.ahead_s += nvml.KILL_AFTER_S
+        source.patient()
+        assert (await source.fields())["power_watts"] == 23.5
 
 
 @pytest.mark.parametrize(("key", "signal"), [("segfault", "SIGSEGV"), ("crash", "SIGABRT")])
-def test_a_driver_that_ends_its_process_is_reported_and_tried_again(
+async def test_a_driver_that_ends_its_process_is_reported_and_tried_again(
     tmp_path: Path, key: str, signal: str
 ) -> None:
     library = build_libnvml(tmp_path, f"{key} nvmlDeviceGetPowerUsage\n")
-
-    async def story() -> None:
-        async with telling(library) as source:
-            answer = await source.collect()
-            assert (answer.reason, signal in str(answer.detail)) == ("crashed", True)
-            assert (await source.collect()).reason == "crashed"
-            assert len(source.spawned) == 1, "not before the rest is over"
-            rewrite_script(library, "")
-            source.clock.ahead_s += nvml.REFUSAL_REST_S[0]
-            assert (await source.fields())["power_watts"] == 23.5
-
-    asyncio.run(story())
+    async with telling(library) as source:
+        answer = await source.collect()
+        assert (answer.reason, signal in str(answer.detail)) == ("crashed", True)
+        assert (await source.collect()).reason == "crashed"
+        assert source.spawned == 1, "not before the rest is over"
+        rewrite_script(library, "")
+        source.clock.ahead_s += nvml.REFUSAL_REST_S[0]
+        assert (await source.fields())["power_watts"] == 23.5
 
 
-def test_a_look_without_patience_is_slow_and_the_helper_goes_on(tmp_path: Path) -> None:
+async def test_a_look_without_patience_is_slow_and_the_helper_goes_on(tmp_path: Path) -> None:
     library = build_libnvml(tmp_path, "delay nvmlDeviceGetPowerUsage 1500\n")
-
-    async def story() -> None:
-        async with telling(library) as source:
-            source.patient()
-            for _ in range(2):
-                with pytest.raises(TelemetryError) as caught:
-                    await source.source.look(patience_s=0.1)
-                assert caught.value.reason == "slow"
-            assert (await source.fields())["power_watts"] == 23.5
-            assert len(source.spawned) == 1, "a slow library is not killed before its deadline"
-
-    asyncio.run(story())
+    async with telling(library) as source:
+        source.patient()
+        for _ in range(2):
+            with pytest.raises(TelemetryError) as caught:
+                await source.source.look(patience_s=0.1)
+            assert caught.value.reason == "slow"
+        assert (await source.fields())["power_watts"] == 23.5
+        assert source.spawned == 1, "a slow library is not killed before its deadline"
 
 
-def test_a_close_in_the_middle_of_a_collection_ends_the_helper(tmp_path: Path) -> None:
+async def test_a_close_in_the_middle_of_a_collection_ends_the_helper(tmp_path: Path) -> None:
     library = build_libnvml(tmp_path, "hang nvmlDeviceGetPowerUsage\n")
-
-    async def story() -> int:
-        async with telling(library) as source:
-            with pytest.raises(TelemetryError):
-                await source.source.look(patience_s=0.5)
-            assert source.pid is not None
-            return source.pid
-
+    async with telling(library) as source:
+        with pytest.raises(TelemetryError):
+            await source.source.look(patience_s=0.5)
+        pid = source.pid
+    assert pid is not None
     with pytest.raises(ProcessLookupError):
-        os.kill(asyncio.run(story()), 0)
+        os.kill(pid, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from contextlib import ExitStack
@@ -47,10 +46,10 @@ def test_the_newest_session_that_lives_is_taken(world: World, registration: str)
         for age_s, pid in enumerate((400, 300, 8)):
             path = world.root / f"run/WSL/{pid}_interop"
             os.utime(path, (time.time() - age_s, time.time() - age_s))
-        found = windows.environment(str(world.root))
-        assert found["WSL_INTEROP"] == chosen.getsockname()
-        assert found["WSLENV"] == ""
-        assert set(found) == {"PATH", "LANG", "WSL_INTEROP", "WSLENV"}
+        environment = windows.environment(str(world.root))
+        assert environment["WSL_INTEROP"] == chosen.getsockname()
+        assert environment["WSLENV"] == ""
+        assert set(environment) == {"PATH", "LANG", "WSL_INTEROP", "WSLENV"}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a socket to somebody else")
@@ -88,17 +87,17 @@ def test_without_a_living_session_nothing_can_be_started(world: World) -> None:
     assert reason(world) == "no_socket"
 
 
-def test_windows_own_nvidia_smi_is_asked_through_that_session(world: World) -> None:
-    seen = world.root / "seen"
-    said = world.file("said", f"{line()}\r\n")
-    world.program(EXE, f"pwd >{seen}; env >>{seen}; cat {said}")
+async def test_windows_own_nvidia_smi_is_asked_through_that_session(world: World) -> None:
+    started = world.root / "seen"
+    output = world.file("said", f"{line()}\r\n")
+    world.program(EXE, f"pwd >{started}; env >>{started}; cat {output}")
     with world.interop() as session:
         name = session.getsockname()
-        answer = asyncio.run(world.collect(nvidia_smi_exe.create(world.context())))
+        answer = await world.collect(nvidia_smi_exe.create(world.context()))
     assert values(answer)["temperature_celsius"] == 48
     assert answer is not None
     assert (answer.source, answer.level) == ("nvidia_smi_exe", 4)
-    folder, *environment = seen.read_text().splitlines()
+    folder, *environment = started.read_text().splitlines()
     assert folder == str((world.root / EXE).parent)
     assert f"WSL_INTEROP={name}" in environment
     assert "WSLENV=" in environment
@@ -112,39 +111,34 @@ def test_windows_own_nvidia_smi_is_asked_through_that_session(world: World) -> N
         ("mnt/d/Windows/System32/nvidia-smi.exe", "", "D:\\134 /mnt/d 9p rw 0 0\n"),
     ],
 )
-def test_windows_may_be_mounted_elsewhere_and_on_another_drive(
+async def test_windows_may_be_mounted_elsewhere_and_on_another_drive(
     world: World, place: str, settings: str, mounts: str
 ) -> None:
     world.file("etc/wsl.conf", settings)
     world.file("proc/mounts", mounts)
     world.says(place, line() + "\n")
     with world.interop():
-        answer = asyncio.run(world.collect(nvidia_smi_exe.create(world.context())))
+        answer = await world.collect(nvidia_smi_exe.create(world.context()))
     assert values(answer)["pstate"] == 8
 
 
-def test_interop_that_is_off_is_reported_and_noticed_when_it_is_on(world: World) -> None:
+async def test_interop_that_is_off_is_reported_and_noticed_when_it_is_on(world: World) -> None:
     world.says(EXE, line() + "\n")
-
-    async def story() -> None:
-        source = nvidia_smi_exe.create(world.context())
-        answer = await world.collect(source)
-        assert answer is not None
-        assert (answer.reason, world.counted) == ("interop_off", 0)
-        assert await world.collect(source) is None
-        with world.interop():
-            world.later(300)
-            assert values(await world.collect(source))["pstate"] == 8
-        await source.close()
-
-    asyncio.run(story())
+    source = nvidia_smi_exe.create(world.context())
+    answer = await world.answer(source)
+    assert (answer.reason, world.counted) == ("interop_off", 0)
+    assert await world.collect(source) is None
+    with world.interop():
+        world.later(300)
+        assert values(await world.collect(source))["pstate"] == 8
+    await source.close()
 
 
-def test_outside_wsl_it_has_nothing_to_say(world: World) -> None:
+async def test_outside_wsl_it_has_nothing_to_say(world: World) -> None:
     world.kernel("6.1.0-28-amd64\n")
     world.says(EXE, line() + "\n")
     with world.interop():
-        assert asyncio.run(world.collect(nvidia_smi_exe.create(world.context()))) is None
+        assert await world.collect(nvidia_smi_exe.create(world.context())) is None
     assert world.starts == []
 
 
@@ -153,13 +147,13 @@ VERSION = "WSL-Version: 2.4.13.0\r\nKernelversion: 5.15.167.4-1\r\n".encode("utf
 SYSTEM = "mnt/c/Windows/System32"
 
 
-def facts(world: World) -> dict[str, str]:
-    return asyncio.run(windows.versions(str(world.root), lambda: None, deadline_s=20.0))
+async def facts(world: World) -> dict[str, str]:
+    return await windows.versions(str(world.root), lambda: None, deadline_s=20.0)
 
 
 @pytest.mark.parametrize("interop", [True, False])
 @pytest.mark.parametrize("wslinfo", [True, False])
-def test_the_versions_of_wsl_and_windows_come_from_what_can_be_started(
+async def test_the_versions_of_wsl_and_windows_come_from_what_can_be_started(
     world: World, *, wslinfo: bool, interop: bool
 ) -> None:
     if wslinfo:
@@ -169,9 +163,9 @@ def test_the_versions_of_wsl_and_windows_come_from_what_can_be_started(
     expected = {"wsl_version": "2.4.13"} if wslinfo or interop else {}
     if interop:
         with world.interop():
-            assert facts(world) == expected | {"windows_build": "10.0.26100.3476"}
+            assert await facts(world) == expected | {"windows_build": "10.0.26100.3476"}
     else:
-        assert facts(world) == expected
+        assert await facts(world) == expected
     first = ["--wsl-version"] if wslinfo else ["--version"] if interop else []
     assert world.starts == first + (["/d /c ver"] if interop else [])
 
@@ -185,21 +179,15 @@ def test_the_versions_of_wsl_and_windows_come_from_what_can_be_started(
         "kill -9 $$",
     ],
 )
-def test_what_misbehaves_tells_nothing_and_holds_nobody_up(world: World, script: str) -> None:
+async def test_what_misbehaves_tells_nothing_and_holds_nobody_up(world: World, script: str) -> None:
     for name in ("usr/bin/wslinfo", f"{SYSTEM}/wsl.exe", f"{SYSTEM}/cmd.exe"):
         world.program(name, script)
 
-    async def story() -> dict[str, str]:
-        async with ticking() as gap:
-            found = await windows.versions(str(world.root), lambda: None, deadline_s=0.5)
-        assert gap.largest_s < HELD_UP_S
-        return found
-
     with world.interop():
-        began_s = time.monotonic()
-        found = asyncio.run(story())
-    assert time.monotonic() - began_s < 20
-    assert found == {}
+        async with ticking() as gap:
+            result = await windows.versions(str(world.root), lambda: None, deadline_s=0.5)
+    assert gap.largest_s < HELD_UP_S
+    assert result == {}
 
 
 ENGLISH = (
@@ -209,10 +197,10 @@ CHINESE = "WSL 版本: 2.4.13.0\r\n内核版本: 5.15.167.4-1\r\n"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
-@pytest.mark.parametrize("said", [ENGLISH, CHINESE])
-def test_wsls_version_is_found_in_every_encoding_and_language(said: str, encoding: str) -> None:
-    decoded = windows.text(said.encode(encoding))
-    assert decoded == said, "without its byte order mark"
+@pytest.mark.parametrize("output", [ENGLISH, CHINESE])
+def test_wsls_version_is_found_in_every_encoding_and_language(output: str, encoding: str) -> None:
+    decoded = windows.text(output.encode(encoding))
+    assert decoded == output, "without its byte order mark"
     assert windows.wsl_version(decoded) == "2.4.13"
     assert windows.wsl_version("2.4.13.7\n") == "2.4.13.7"
 
@@ -232,8 +220,8 @@ def test_wsls_version_is_found_in_every_encoding_and_language(said: str, encodin
 @given(parts=st.lists(st.integers(0, 99999), min_size=3, max_size=4))
 def test_every_build_survives_every_code_page(word: str, encoding: str, parts: list[int]) -> None:
     build = ".".join(map(str, parts))
-    said = f"\r\nMicrosoft Windows [{word} {build}]\r\n".encode(encoding)
-    assert windows.windows_build(windows.text(said)) == build
+    output = f"\r\nMicrosoft Windows [{word} {build}]\r\n".encode(encoding)
+    assert windows.windows_build(windows.text(output)) == build
 
 
 @pytest.mark.parametrize(

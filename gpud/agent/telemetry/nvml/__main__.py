@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pynvml
 
 from gpud.agent.telemetry.nvml import queries, session
-from gpud.agent.telemetry.nvml.calls import NvmlRefusal, guarded
+from gpud.agent.telemetry.nvml.queries import NvmlRefusal, guarded
 from gpud.agent.telemetry.nvml.session import NvmlSession
 from gpud.core import advice
 from gpud.core.advice import Platform
@@ -33,7 +33,7 @@ from gpud.core.errors import TelemetryError
 from gpud.core.sample import MOST_GPUS, plain
 
 if TYPE_CHECKING:
-    from gpud.agent.telemetry.nvml.calls import NvmlCall
+    from gpud.agent.telemetry.nvml.queries import NvmlCall
 
 LIFE_S = 3600.0
 """How long one process serves: which GPUs there are, and what the driver offers, is then new."""

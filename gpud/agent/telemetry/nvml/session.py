@@ -16,8 +16,15 @@ import pynvml
 from gpud.agent.telemetry.codes import CODES
 from gpud.agent.telemetry.fields import plausible
 from gpud.agent.telemetry.nvml import queries
-from gpud.agent.telemetry.nvml.calls import LOST, WHOLE, NvmlCall, NvmlRefusal, guarded
-from gpud.agent.telemetry.nvml.queries import BUS, DRIVER
+from gpud.agent.telemetry.nvml.queries import (
+    BUS,
+    DRIVER,
+    LOST,
+    WHOLE,
+    NvmlCall,
+    NvmlRefusal,
+    guarded,
+)
 from gpud.core import advice
 from gpud.core.advice import Situation
 from gpud.core.errors import TelemetryError

@@ -20,7 +20,6 @@ from gpud.agent.telemetry import answers
 from gpud.agent.telemetry.fields import plausible
 from gpud.core import exposure, wire, wsl
 from gpud.core.sample import Absent, Reading
-from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from gpud.agent.telemetry.collection import SourceContext
 
 NAME = "dxg"
-LEVEL = LEVELS.index(NAME)
 
 LISTER = (sys.executable, "-I", "-m", "gpud.agent.telemetry.driver_store")
 DEADLINE_S, GRACE_S = 4.0, 1.0
@@ -80,7 +78,7 @@ class Dxg:
     async def collect(self, missing: frozenset[str]) -> Answer:  # noqa: ARG002  # all of it is cheap
         """Return whether there is a GPU, and the driver's folder in WSL 2."""
         begun = self._context.now()
-        system = self._context.read().machine.platform.get("wsl", "")
+        system = self._context.board.read().machine.platform.get("wsl", "")
         readings = [Reading(None, "exposed", self._exposed(system), NAME)]
         if system == "2":
             readings.append(await self._folder(begun.mono_s))
@@ -98,7 +96,7 @@ class Dxg:
             device = _is_device(self._root / "dev/dxg")
             return exposure.on_wsl(device=device, enabled=enabled)
         # In a container the bus shows the cards of its host, whoever was given them.
-        inside = self._context.read().machine.platform.get("container")
+        inside = self._context.board.read().machine.platform.get("container")
         return exposure.on_linux(_names(self._root / "dev"), () if inside else self._cards())
 
     def _cards(self) -> Iterator[tuple[str, str]]:
@@ -108,7 +106,7 @@ class Dxg:
 
     async def _folder(self, now_s: float) -> Reading:
         """Return the folder, or a reason why there is none."""
-        snapshot = self._context.read()
+        snapshot = self._context.board.read()
         driver = answers.of_machine(snapshot.telemetry, "driver_version", now_s)
         if driver not in {None, self._driver} or now_s >= self._due_s:
             self._driver = driver or self._driver
@@ -128,7 +126,7 @@ class Dxg:
         """List the store; a lister that still waits for Windows is enough."""
         if self._left.condition() is not None:
             return StoreListing(trouble="Windows' driver store has not answered yet")
-        self._context.spawned()
+        self._context.count_process()
         try:
             ended = await children.run(
                 self._lister,

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING
 
 from gpud.agent.telemetry import windows
 from gpud.agent.telemetry.smi import NvidiaSmi, SmiProgram
-from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
     from gpud.agent.telemetry.collection import SourceContext, TelemetrySource
     from gpud.core.settings import Settings
 
 NAME = "nvidia_smi_exe"
-LEVEL = LEVELS.index(NAME)
 STARTS_A_PROGRAM = True
 
 
@@ -28,12 +26,12 @@ class WindowsSmi(NvidiaSmi):
     """Outside WSL it has an answer only where the settings name a program."""
 
     def program(self) -> SmiProgram | None:
-        """Return the program, or None outside WSL. Errors: ``TelemetryError`` without interop."""
+        """Return the program, or None outside WSL."""
         settings = self.context.settings
-        in_wsl = self.context.read().machine.platform.get("wsl")
+        in_wsl = self.context.board.read().machine.platform.get("wsl")
         if not settings.telemetry.nvidia_smi_exe and not in_wsl:
             return None
-        return SmiProgram(places(settings), None, windows.environment(settings.sysroot))
+        return SmiProgram(places(settings), None)
 
 
 def create(context: SourceContext) -> TelemetrySource:

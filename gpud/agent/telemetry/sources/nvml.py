@@ -20,7 +20,6 @@ from gpud.core import advice, wire
 from gpud.core.advice import Situation
 from gpud.core.errors import TelemetryError
 from gpud.core.sample import Absent, Reading
-from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from gpud.core.settings import Settings
 
 NAME = "nvml"
-LEVEL = LEVELS.index(NAME)
 
 HELPER = (sys.executable, "-I", "-m", "gpud.agent.telemetry.nvml")
 DEADLINE_S = 5.0
@@ -109,7 +107,7 @@ class Nvml:
     ) -> None:
         settings = context.settings
         self._context = context
-        self._platform = advice.of(context.read().machine.platform)
+        self._platform = advice.of(context.board.read().machine.platform)
         self._command = (*command, f"--platform={self._platform}")
         if settings.telemetry.pcie_throughput:
             self._command += ("--pcie-throughput",)
@@ -131,7 +129,7 @@ class Nvml:
 
         None on battery, while the last answer is not old.
         """
-        begun, on_battery = self._context.now(), self._context.on_battery()
+        begun, on_battery = self._context.now(), self._on_battery()
         last_s = self._success_mono_s
         if on_battery and last_s is not None and begun.mono_s - last_s < ON_BATTERY_S:
             return None
@@ -146,6 +144,9 @@ class Nvml:
         long_s = holds_s(self._context.settings.schedule.telemetry_interval_s)
         long_s = max(long_s, ON_BATTERY_S + SLACK_S) if on_battery else long_s
         return self._context.answer(NAME, begun, result, holds_s=long_s)
+
+    def _on_battery(self) -> bool:
+        return conditions.on_battery(self._context.settings.sysroot)
 
     async def look(self, patience_s: float = DEADLINE_S) -> tuple[Reading, ...]:
         """Return what conditions are made of, of every GPU, as it is from now on.
@@ -177,7 +178,7 @@ class Nvml:
             answer = await self._ask(question, wait_s)
         if answer.readings is None:
             raise self._failed(answer.detail, answer.reason, answer.fix)
-        if self._context.on_battery():  # an open NVML keeps the GPU of a laptop awake
+        if self._on_battery():  # an open NVML keeps the GPU of a laptop awake
             await self._end()
         self._failure, self._failures = None, 0
         readings = tuple(read.reading() for read in answer.readings if read.field in FIELDS)
@@ -248,7 +249,7 @@ class Nvml:
             state = children.condition(stuck)
             words = f"process {stuck.pid} was killed in a call of NVML and stays ({state})"
             raise self._failed(words, "stuck", advice.words(Situation.HUNG, self._platform))
-        self._context.spawned()
+        self._context.count_process()
         xids = msgspec.json.encode(self._xids).decode()
         try:
             helper = subprocess.Popen(  # noqa: ASYNC220  # takes a millisecond

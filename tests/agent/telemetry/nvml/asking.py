@@ -38,13 +38,13 @@ def answers(
 
 def readings(library: Path, *options: str) -> list[dict[str, Any]]:
     [answer] = answers(library, *options)
-    found = answer["readings"]
-    assert isinstance(found, list), answer
-    return found
+    listed = answer["readings"]
+    assert isinstance(listed, list), answer
+    return listed
 
 
-def of(found: list[dict[str, Any]], gpu: int | None = 0) -> Fields:
-    return {reading["field"]: reading for reading in found if reading["gpu"] == gpu}
+def of(listed: list[dict[str, Any]], gpu: int | None = 0) -> Fields:
+    return {reading["field"]: reading for reading in listed if reading["gpu"] == gpu}
 
 
 def values(library: Path, *options: str, gpu: int | None = 0) -> dict[str, Any]:

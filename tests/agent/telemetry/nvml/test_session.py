@@ -176,8 +176,8 @@ def test_a_recording_has_every_call_of_a_collection_once_as_c_gave_it(
     assert len(keys) == len(set(keys))
     (tmp_path / "log").unlink()
     asking.answers(library, "--pcie-throughput")
-    asked = set((tmp_path / "log").read_text().split()) - {"nvmlErrorString"}
-    assert asked <= {entry["call"] for entry in document["calls"]}
+    called = set((tmp_path / "log").read_text().split()) - {"nvmlErrorString"}
+    assert called <= {entry["call"] for entry in document["calls"]}
 
 
 def test_functions_that_a_library_does_not_have_are_named(tmp_path: Path) -> None:
