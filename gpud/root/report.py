@@ -55,7 +55,7 @@ class Facts:
     suspect_sockets: int = 0
 
 
-class Answer(msgspec.Struct, rename="pascal"):
+class DockerReply(msgspec.Struct, rename="pascal"):
     """What is read of dockerd's answers to ``/version`` and ``/info``."""
 
     version: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
@@ -66,7 +66,7 @@ class Answer(msgspec.Struct, rename="pascal"):
 def learned(facts: Facts, answer: bytes) -> Facts:
     """Update the facts by an answer; one of another shape or size changes nothing."""
     try:
-        fields = msgspec.json.decode(answer, type=Answer)
+        fields = msgspec.json.decode(answer, type=DockerReply)
     except wire.UNREADABLE:
         return facts
     new = {name: value for name, value in structs.asdict(fields).items() if value is not None}
