@@ -46,12 +46,13 @@ def ended_at(made: Machine, shared: Path, title: str, number: signal.Signals) ->
     assert process.returncode != 0
 
 
+# Steps that take a while, or have many after them: the signal must come before the end.
 STEPS = {
     "system user gpud": signal.SIGKILL,
     "/opt/gpud: packages": signal.SIGINT,
+    "/opt/gpud: bytecode": signal.SIGHUP,
     "/opt/gpud: put in place": signal.SIGKILL,
     "/etc/sudoers.d/gpud": signal.SIGTERM,
-    f"{HOME}/.bashrc": signal.SIGHUP,
 }
 
 

@@ -145,7 +145,7 @@ def test_the_three_commands_run_the_rule_by_themselves_and_a_stranger_is_denied(
     machine.root(f"mkdir /run/bin; ln -s {GPUD} /run/bin/gpud")  # as /usr/local/bin/gpud is
     for verb, message in (
         ("up", "gpud runs\n"),
-        ("restart", "gpud has started anew"),
+        ("restart", "gpud has restarted"),
         ("down", "gpud has stopped"),
     ):
         done = machine.run("/run/bin/gpud", verb)
