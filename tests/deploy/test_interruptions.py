@@ -34,7 +34,8 @@ def ours(made: Machine) -> dict[str, str]:
 
 def ended_at(made: Machine, shared: Path, title: str, number: signal.Signals) -> None:
     """Install until ``title`` is announced, and be ended there, with all that was started."""
-    process = made.start(*install(shared, "--no-start"))
+    # Under nohup a test, and what it starts, ignores SIGHUP.
+    process = made.start("env", "--default-signal", *install(shared, "--no-start"))
     assert process.stdout is not None
     said = ""
     while title not in said:
