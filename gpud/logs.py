@@ -29,7 +29,7 @@ OLD_FILES = 3
 def configure(file: Path, *, level: str, terminal: bool = True) -> None:
     """Log at ``level`` and above to ``file`` and, with ``terminal``, to stderr.
 
-    Errors: none; a file that cannot be opened is reported on stderr, and stderr goes on.
+    Errors: none; a file that cannot be opened is reported on stderr, which takes its place.
     """
     shared: list[Any] = [
         structlog.stdlib.add_log_level,
@@ -49,16 +49,17 @@ def configure(file: Path, *, level: str, terminal: bool = True) -> None:
     root.setLevel(level.upper())
     logging.getLogger("apscheduler").setLevel(logging.ERROR)  # it reports every run it starts
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, root.level))  # this, each start
+    lines = structlog.dev.ConsoleRenderer(
+        colors=sys.stderr.isatty(), pad_event_to=28, exception_formatter=_short_traceback
+    )
     if terminal:
-        lines = structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(), pad_event_to=28, exception_formatter=_short_traceback
-        )
         _add(logging.StreamHandler(sys.stderr), shared, _escaped, lines)
     try:
         log_file = _LogFile(file, maxBytes=LARGEST_FILE, backupCount=OLD_FILES, encoding="utf-8")
     except OSError as error:
-        if terminal:
-            structlog.get_logger().warning("no_log_file", path=str(file), error=error.strerror)
+        if not terminal:
+            _add(logging.StreamHandler(sys.stderr), shared, _escaped, lines)
+        structlog.get_logger().warning("no_log_file", path=str(file), error=error.strerror)
         return
     # Without the values of variables: a log is for more people than a password in one of them.
     tracebacks = structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False))

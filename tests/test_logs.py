@@ -134,3 +134,14 @@ def test_control_characters_of_objects_names_and_exceptions_are_escaped(tmp_path
     )
     assert "owned" in done.stderr
     assert control_characters(done.stderr + file.read_text()) == set()
+
+
+def test_program_in_the_background_reports_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from gpud import logs\n"
+        "logs.configure(Path(sys.argv[1]), level='info', terminal=False)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert "no_log_file" in done.stderr

@@ -69,8 +69,8 @@ class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def bounded(self) -> bool:
-        """Whether the evidence says where the fault begins or ends, apart from a fix."""
-        return self.min is not None or self.max is not None
+        """Whether the evidence says where the fault begins, ends or was fixed."""
+        return any(bound is not None for bound in (self.min, self.max, self.fixed))
 
 
 class Applies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -47,7 +47,9 @@ def relation(entry: KnownIssue, facts: MachineFacts) -> Relation:
     applies = entry.applies
     platforms = {facts.platform, "any"} | ({"windows"} if facts.platform == "wsl2" else set())
     ranges = {name: getattr(applies, name) for name in VERSIONS}
-    versions = [(name, getattr(facts, name), span) for name, span in ranges.items() if span]
+    versions = [
+        (name, _readable(getattr(facts, name)), span) for name, span in ranges.items() if span
+    ]
     if applies.platform not in platforms or any(
         have is not None and _outside(have, span) for _, have, span in versions
     ):
@@ -77,11 +79,17 @@ def by_version(
     ]
 
 
+def _readable(version: str | None) -> str | None:
+    """Return a version that begins with numbers; None for any other text."""
+    return version if version and _numbers(version) else None
+
+
 def _outside(version: str, span: Range) -> bool:
     numbers = _numbers(version)
     if span.min is not None and numbers < _numbers(span.min):
         return True
-    if span.fixed is not None and numbers >= _numbers(span.fixed):
+    fixed = _numbers(span.fixed) if span.fixed is not None else ()
+    if fixed and numbers + (0,) * (len(fixed) - len(numbers)) >= fixed:
         return True
     last = _numbers(span.max) if span.max is not None else ()
     return bool(last) and numbers[: len(last)] > last
@@ -112,5 +120,5 @@ def _of_capability(named: tuple[str, ...], capability: str | None) -> bool:
 
 def _numbers(version: str) -> tuple[int, ...]:
     """Split the numbers off the beginning: "6.6.87.2-microsoft" gives (6, 6, 87, 2)."""
-    match = re.match(r"\d{1,9}(?:\.\d{1,9})*", version)
+    match = re.match(r"[0-9]{1,9}(?:\.[0-9]{1,9})*(?![0-9])", version)
     return tuple(map(int, match[0].split("."))) if match else ()

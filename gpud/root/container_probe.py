@@ -84,6 +84,9 @@ def perform(job: ContainerJob) -> TaskResult:
             report = judged(toolkit_facts(client.info(), job))
             failure = _pull(client, job.image) if job.task is Task.PULL else None
             present = failure is None and _present(client, job.image)
+            if job.task is Task.PULL and failure is None and not present:
+                detail = f"dockerd fetched {job.image} and does not have it"
+                failure = Failure(Reason.PULL_FAILED, detail)
             run = _run(client, job, report) if job.task is Task.RUN else None
             return TaskResult(report, present, run, failure)
     except (DockerException, OSError) as error:  # every error of requests is an OSError

@@ -59,8 +59,14 @@ RETRY_S: Final = 900.0
 """After a failure; it doubles with each further one up to the interval."""
 STOP_S: Final = 30
 """A program that uses the GPU gets this long to end by itself before Docker kills it."""
-MAY_END_DOCKERD: Final = frozenset({Reason.HUNG, Reason.DOCKERD_LOST, Reason.KILLED})
-"""All other failures are tried again at once with the next dockerd."""
+MAY_END_DOCKERD: Final = frozenset(
+    {
+        *(Reason.HUNG, Reason.DOCKERD_LOST, Reason.KILLED),
+        *(Reason.DOCKER_ERROR, Reason.CONTAINER_FAILED, Reason.INTERNAL),
+    }
+)
+"""Failures that may have ended dockerd, such as a machine without memory; all others are tried
+again at once with the next dockerd."""
 
 log = structlog.get_logger()
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpud.doctor.checks.known_issues import known_issues
-from tests.doctor.trees import ADVICE, CONTAINER, LINUX, OK, WSL2, expect, machine
+from tests.doctor.trees import ADVICE, CONTAINER, LINUX, OK, UNKNOWN, WSL2, expect, machine
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from gpud.doctor.finding import Verdict
 
 NEW = WSL2 | {"/proc/sys/kernel/osrelease": "6.6.114.1-microsoft-standard-WSL2\n"}
 
@@ -21,6 +23,7 @@ def agent(driver: str, capability: str, **platform: str) -> dict[str, Any]:
     names = ("uuid", "name", "pci_bus_id", "compute_capability", "sm_count", "l2_bytes")
     described = dict(zip((*names, "memory_total_bytes"), device, strict=True))
     return {
+        "started_s": 1.0,
         "platform": platform,
         "telemetry": {"level": "nvml", "readings": [reading]},
         "cuda": {"devices": [{"index": 0, **described}]},
@@ -52,15 +55,19 @@ def test_each_gpu_of_a_machine_is_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "document", "words"),
+    ("files", "document", "verdict", "words"),
     [
-        (NEW, None, ("none of 65", "WSL's version, Windows' build, the driver, the GPU")),
-        (LINUX, None, ("none of 65", "not known here: the driver, the GPU")),
-        (LINUX, agent("580.95.05", "8.9"), ("versions alone",)),
-        (CONTAINER, None, ("is about WSL 2 and plain Linux",)),
+        (NEW, None, UNKNOWN, ("none of 65", "WSL's version, Windows' build, the driver, the GPU")),
+        (LINUX, None, UNKNOWN, ("none of 65", "not known here: the driver, the GPU")),
+        (LINUX, agent("580.95.05", "8.9"), OK, ("versions alone",)),
+        (CONTAINER, None, OK, ("is about WSL 2 and plain Linux",)),
     ],
 )
-def test_what_matches_nothing_is_well_and_says_what_was_not_known(
-    tmp_path: Path, files: dict[str, str], document: dict[str, Any] | None, words: tuple[str, ...]
+def test_what_matches_nothing_is_well_and_what_was_not_known_is_said(
+    tmp_path: Path,
+    files: dict[str, str],
+    document: dict[str, Any] | None,
+    verdict: Verdict,
+    words: tuple[str, ...],
 ) -> None:
-    expect(known_issues.look(machine(tmp_path, files, agent=document)), OK, *words)
+    expect(known_issues.look(machine(tmp_path, files, agent=document)), verdict, *words)

@@ -29,7 +29,8 @@ def matching(entry: KnownIssue) -> MachineFacts:
 
 
 def version(span: Range) -> str | None:
-    return span.max or span.min or next(iter(span.observed), None)
+    before = below(span.fixed) if span.fixed else None
+    return span.max or span.min or before or next(iter(span.observed), None)
 
 
 def changed(facts: MachineFacts, **values: Any) -> MachineFacts:
@@ -86,6 +87,14 @@ def test_what_is_not_known_of_a_machine_matches_nothing(name: str) -> None:
     deciding |= {"compute_capability"} if entry.applies.compute_capability else set()
     for field in deciding:
         assert relation(entry, changed(facts, **{field: None})) is Relation.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "text", ["", "garbage", "-1", "9" * 5000, "\u0665\u0667\u0662.\u0661\u0666"]
+)
+def test_a_version_that_is_no_number_matches_nothing(text: str) -> None:
+    facts = MachineFacts("wsl2", text, text, text, text, compute_capability="12.0")
+    assert by_version(catalogue(), facts) == []
 
 
 def test_a_condition_that_gpud_cannot_read_is_never_said_to_apply() -> None:

@@ -423,3 +423,12 @@ def test_fetch_that_ends_in_the_middle_has_dockers_words(monkeypatch: pytest.Mon
     result = container_probe.perform(msgspec.structs.replace(JOB, task=Task.PULL))
     assert result.failure == Failure(Reason.PULL_FAILED, "no space left on device")
     assert result.image_present is False
+
+
+def test_image_that_is_gone_after_its_fetch_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docker, "APIClient", lambda **_: Stubborn())
+    monkeypatch.setattr(Stubborn, "pull", lambda *_, **__: [{"status": "Download complete"}])
+    result = container_probe.perform(msgspec.structs.replace(JOB, task=Task.PULL))
+    assert result.failure is not None
+    assert result.failure.reason is Reason.PULL_FAILED
+    assert "does not have it" in result.failure.detail

@@ -178,8 +178,13 @@ class AlertState:
             self._slowdowns.suspects = past.suspects
             self._functions.resume(worked)
             self._gpus = past.gpus | self._gpus
-            earlier = {alert.fingerprint: alert for alert in alerts}
-            self._alerts |= earlier  # what is so already goes on as it was
+            # What fires goes on as it was; what ended does not hide what fires again.
+            earlier = {
+                alert.fingerprint: alert
+                for alert in alerts
+                if alert.firing or alert.fingerprint not in self._alerts
+            }
+            self._alerts |= earlier
             unwritten = self._unwritten.items()
             self._unwritten = {key: alert for key, alert in unwritten if key[0] not in earlier}
             self._loaded = True

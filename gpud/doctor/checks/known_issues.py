@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpud.core.advice import Platform
-from gpud.doctor.finding import Finding, advice, check, combined, ok
+from gpud.doctor.finding import Finding, advice, check, combined, ok, unknown
 from gpud.doctor.machine import Machine
 from gpud.known_issues.catalogue import Confidence, KnownIssue, catalogue
 from gpud.known_issues.matching import MachineFacts, Relation, by_version
@@ -31,13 +31,15 @@ def known_issues(machine: Machine) -> Finding:
     if matches:
         return combined(*(_finding(entry, kind) for entry, kind in matches.items()))
     evidence = f"none of {len(catalogue())} is about these versions alone"
-    unknown = [
+    missing = [
         name
         for field, name in NAMES.items()
         if all(getattr(facts, field) is None for facts in described)
         and (machine.wsl or field not in {"wsl_version", "windows_build"})
     ]
-    return ok(f"{evidence}; not known here: {', '.join(unknown)}" if unknown else evidence)
+    if missing:
+        evidence += f"; not known here: {', '.join(missing)}"
+    return ok(evidence) if machine.agent.started_s else unknown(evidence, "gpud up")
 
 
 def _machines(machine: Machine) -> list[MachineFacts]:

@@ -76,6 +76,32 @@ def test_restart_repeats_nothing_and_sends_the_end_of_what_was_sent_before(
     assert sink.sent == [f"+{SLOW.name}", f"+{LOST.name}", f"-{SLOW.name}"]
 
 
+def test_history_that_cannot_be_read_at_the_start_is_awaited(tmp_path: Path) -> None:
+    before, after = RecordingSink("sink"), RecordingSink("sink")
+    file, aside = tmp_path / FILE, tmp_path / "aside"
+
+    async def run() -> None:
+        async with delivering(tmp_path, before) as story:
+            story.fire(SLOW)
+            await story.when(lambda: before.messages, "a message")
+        file.rename(aside)
+        file.mkdir()
+        # The history comes back while it is quiet, on a busy machine too.
+        quiet = "group_wait_s = 0.0\nwarm_up_s = 30.0\n"
+        async with delivering(tmp_path, after, text=quiet) as story:
+            story.fire(LOST)
+            await story.when(lambda: story.board.read().alerts.alerts, "an alert without a history")
+            file.rmdir()
+            aside.rename(file)
+            await story.state.load()
+            await story.state.settle()
+            story.fire(LOST)
+            await story.when(lambda: after.messages, "the end")
+
+    asyncio.run(run())
+    assert after.sent == [f"-{SLOW.name}"]
+
+
 def test_after_a_long_pause_nothing_new_is_sent_for_a_while(tmp_path: Path) -> None:
     sink = RecordingSink()
 

@@ -237,6 +237,31 @@ def test_without_a_readable_history_alerts_are_published_and_joined_later(tmp_pa
     living(folder, blocked, loaded=False, mono_s=700.0)
 
 
+def test_alert_that_ended_before_does_not_hide_that_it_fires_again(tmp_path: Path) -> None:
+    folder, aside = tmp_path / "state", tmp_path / "aside"
+    folder.mkdir()
+
+    async def before(life: Life) -> None:
+        life.health(Level.FAILED, "store")
+        life.pass_s(130)
+        life.health(Level.OK, "store")
+        life.pass_s(1)
+        await life.state.settle()
+
+    async def blocked(life: Life) -> None:
+        life.health(Level.FAILED, "store")
+        life.pass_s(130)
+        aside.rename(folder)
+        await life.state.load()
+        await life.state.settle()
+        assert len(life.firing) == 1
+        assert len(await life.rows()) == 2
+
+    living(folder, before)
+    folder.rename(aside)
+    living(folder, blocked, loaded=False, mono_s=700.0)
+
+
 @pytest.mark.parametrize("body", ["[1", "{}", '{"version": 2, "cases": []}', '{"cases": [{}]}'])
 def test_damaged_state_is_begun_again_and_its_alerts_are_over(tmp_path: Path, body: str) -> None:
     async def before(life: Life) -> None:
