@@ -47,11 +47,15 @@ def test_a_fault_that_was_reported_on_these_versions_is_not_said_to_happen(tmp_p
 
 
 def test_each_gpu_of_a_machine_is_compared(tmp_path: Path) -> None:
-    document = agent("595.58.03", "9.0")
-    second = {**document["cuda"]["devices"][0], "index": 1, "compute_capability": "6.1"}
-    document["cuda"]["devices"].append(second)
-    finding = known_issues.look(machine(tmp_path, LINUX, agent=document))
-    expect(finding, ADVICE, "linux-r590-drops-pascal")
+    versions = {"wsl_version": "2.7.14", "windows_build": "10.0.19045.7663"}
+    files = NEW | {"/proc/sys/kernel/osrelease": "6.18.33.2-microsoft-standard-WSL2\n"}
+    document = agent("616.56", "8.9", **versions)
+    first = document["cuda"]["devices"][0]
+    only_first = known_issues.look(machine(tmp_path / "first", files, agent=document))
+    assert "wsl-41525-bsod-vidmm" not in only_first.evidence
+    document["cuda"]["devices"].append({**first, "index": 1, "compute_capability": "8.6"})
+    both = known_issues.look(machine(tmp_path / "both", files, agent=document))
+    expect(both, ADVICE, "wsl-41525-bsod-vidmm")
 
 
 @pytest.mark.parametrize(
