@@ -232,7 +232,7 @@ class Launcher:
         contexts: Contexts | None = None,
     ) -> None:
         self.lock_path = lock_path
-        self.spawned = 0
+        self.spawned = self.jobs = 0  # children that were started, and what they were asked for
         self.breaker = breaker or Breaker()
         self.standing = Standing()
         self._board = board
@@ -436,6 +436,7 @@ class Launcher:
 
     def _begin(self, server: _Server, work: _Work, overdue_s: float) -> None:
         """Note the job that a child gets next, also for an agent that is started meanwhile."""
+        self.jobs += 1
         os.pwrite(server.memory.fileno(), bytes(progress.DRAFT), 0)
         if server.lock is not None and server.child.reference is not None:
             note_holder(server.lock, Holder(server.child.reference, overdue_s, work.what))

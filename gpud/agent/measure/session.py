@@ -129,7 +129,7 @@ class Session:
             yield WaitLine(message=f"the agent starts no GPU work (open): {standing.detail}")
             yield WaitLine(message=f"  fix: {standing.fix}")
         try:
-            async for result in self._patiently(None, self._job(specs[0], None)):
+            async for result in self._patiently(None, self._job(None, None)):
                 if isinstance(result, Inventory):
                     no_gpu = None
                     if result.failure is not None and not (
@@ -216,7 +216,7 @@ class Session:
         }
         return {mode: Usual(median(values), len(values)) for mode, values in past.items() if values}
 
-    def _job(self, spec: ProbeSpec, device: Device | None) -> Job:
+    def _job(self, spec: ProbeSpec | None, device: Device | None) -> Job:
         job = launch.job_of(self._settings, spec, None if device is None else device.uuid)
         return dataclasses.replace(job, cache_dir=self._cache_dir())
 
