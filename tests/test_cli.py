@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
     """A home in which gpud runs, has a history, and has logged something."""
+    tmp_path.chmod(0o755)
     state, log = tmp_path / "var/lib/gpud", tmp_path / "var/log/gpud/root.log"
     for folder in (state, log.parent):
         folder.mkdir(parents=True)
@@ -131,7 +132,8 @@ def test_act_without_an_agent_is_3_and_leaves_nothing(tmp_path: Path, line: str)
 @pytest.mark.parametrize("line", ["status", "alerts", "baseline show"])
 def test_gpud_that_does_not_run_is_one_document_too(tmp_path: Path, line: str) -> None:
     ran = called(tmp_path, *line.split(), "--json")
-    document = {"schema_version": 1, "state": "not_running"}
+    document = {"schema_version": 1, "state": "not_running", "detail": "gpud is not running"}
+    document["fix"] = f"{COMMAND} --home {tmp_path} up"
     assert (ran.code, json.loads(ran.out)) == (3, document)
 
 
@@ -196,6 +198,7 @@ def test_reader_that_goes_away_is_no_error(home: Path, line: str) -> None:
 def test_outputs_that_take_nothing_leave_the_exit_code(
     tmp_path: Path, line: str, code: int
 ) -> None:
+    tmp_path.chmod(0o755)
     command = f"{shlex.join(gpud(tmp_path))} {line}"
     assert subprocess.run(["sh", "-c", command], check=False).returncode == code
 

@@ -165,7 +165,7 @@ def _accept(options: argparse.Namespace, place: Place, settings: Settings) -> in
     choices = _choices(place, settings, request)
     published = document(Path(settings.run_dir))
     if published is None:
-        raise GpudError("gpud has not published its status yet", fix="try again in a few seconds")
+        raise place.absence(Path(settings.run_dir))
     with legible():
         status = read(published)
         name = ", ".join(_choice_name(choice, status) for choice in choices)

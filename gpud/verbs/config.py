@@ -66,6 +66,7 @@ def _check(settings: Settings, place: Place, hidden: Path | None) -> int:
     exposed = settings_files.exposed(place.config, place.home)
     for file in exposed:
         say(f"gpud: {file}\n  fix: {file.fix}", error=True)
+    agent.check_files(settings, place.config)
     if settings.http.tls_server_config.enabled:
         _check_key_pair(settings, place)
     if exposed:

@@ -35,7 +35,7 @@ def run(options: argparse.Namespace, place: Place) -> int:
     place.root_only()
     if options.verb == "down":
         return _down(place, docker=options.docker)
-    settings = _startable(place)
+    settings = _startable(place, running=options.verb == "restart")
     if options.verb == "run":
         return _run(settings, place)
     from gpud.root import control
@@ -64,12 +64,18 @@ def _through_sudo(options: argparse.Namespace, place: Place) -> int:
     raise DeniedError(f"gpud {options.verb} needs root, and no sudo rule gives it to you", fix=fix)
 
 
-def _startable(place: Place) -> Settings:
-    """Check all settings as the agent will, and return what root itself needs: without secrets."""
+def _startable(place: Place, *, running: bool) -> Settings:
+    """Check all settings as the agent will, and return what root itself needs: without secrets.
+
+    What is ``running`` goes on where the agent's user could not read the files.
+    """
     from gpud.root import agent
 
-    agent.check_user(place.settings())
+    settings = place.settings()
+    agent.check_user(settings)
     place.warn()
+    if running:
+        agent.check_files(settings, place.config)
     return place.settings(with_secrets=False)
 
 

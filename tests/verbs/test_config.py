@@ -116,7 +116,7 @@ def test_secret_in_a_file_for_everybody_fails_the_check(home: Path) -> None:
 
 @needs_root
 def test_user_who_may_not_read_the_secrets_is_shown_and_checked_the_rest(home: Path) -> None:
-    path = secrets(home, HIDDEN)
+    path = secrets(home, HIDDEN, mode=0o600)
     assert 'alerts.webhook_urls = ["https://chat.example/<hidden>"]' in (
         called(home, "config", "show").out
     )

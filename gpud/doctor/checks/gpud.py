@@ -14,7 +14,8 @@ from gpud.core.http_settings import VERIFIED, HttpSettings
 from gpud.core.report import RootReport
 from gpud.core.settings import GROUP, config_path
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
-from gpud.doctor.machine import NOT_RUNNING, Machine
+from gpud.doctor.machine import Machine
+from gpud.reports import NOT_RUNNING
 
 ELSEWHERE = {"alerts", "containers", "cuda", "dockerd", "http", "nvml", "settings", "store"}
 """Components with a check of their own."""
@@ -32,14 +33,15 @@ def gpud(machine: Machine) -> Finding:
         if Path(machine.settings.run_dir, "stopped").exists():
             return advice(f"{NOT_RUNNING} (stopped with gpud down)", start)
         return advice(machine.root_silence or NOT_RUNNING, start)
-    return combined(_processes(machine.root, machine.settings.log_dir), *_parts(machine))
+    return combined(_processes(machine, machine.root), *_parts(machine))
 
 
-def _processes(report: RootReport, log_dir: str) -> Finding:
+def _processes(machine: Machine, report: RootReport) -> Finding:
     agent = report.agent
-    if agent.state != "running":
-        fix = agent.fix or f"{log_dir}/agent.log says more"
-        return problem(f"the agent is {agent.state}: {agent.detail or 'no word why'}", fix)
+    silent = not machine.agent.health  # between two ends of a crash loop it runs for a moment
+    if agent.state != "running" or (silent and agent.detail):
+        fix = agent.fix or f"{machine.settings.log_dir}/agent.log says more"
+        return problem(f"the agent does not run: {agent.detail or agent.state}", fix)
     rights = "" if report.privileged else ", without root: dockerd is watched, not kept"
     return ok(f"{report.gpud_version} runs, process {report.process.pid}{rights}")
 
