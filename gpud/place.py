@@ -131,7 +131,7 @@ class Place:
 def place_of(home: str | None, config: Path | None, words: Sequence[str]) -> Place:
     """Return the place that is named, else ``$GPUD_HOME``, ``.gpud`` of a checkout, or ``/``.
 
-    Errors: ``ConfigError`` for a settings file that is named and does not exist.
+    Errors: ``ConfigError`` for a settings file that is named and cannot be there.
     """
     if home is None and "SUDO_UID" not in os.environ:
         home = os.environ.get("GPUD_HOME")
@@ -140,8 +140,12 @@ def place_of(home: str | None, config: Path | None, words: Sequence[str]) -> Pla
     home = str(Path(home).absolute())
     usual = Path(config_path(home)).absolute()
     path = (config or usual).absolute()
-    if path != usual and not path.exists():
-        raise ConfigError(f"{path} does not exist", fix="name the settings file with --config FILE")
+    fix = "name the settings file with --config FILE"
+    try:
+        if path != usual and not path.exists():
+            raise ConfigError(f"{path} does not exist", fix=fix)
+    except OSError as error:  # a name that is too long
+        raise ConfigError(f"cannot look at {path!s:.60}: {error.strerror}", fix=fix) from error
     return Place(home, path, tuple(words))
 
 

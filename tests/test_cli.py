@@ -100,6 +100,7 @@ def test_exit_code_is_0_with_output_or_2_with_an_error(home: Path, line: str, co
         (("history", "--probe", "\udcff"), 2, "'\\udcff' is no text in UTF-8", "type the name ag"),
         (("--config", "/none", "config", "check"), 2, "/none does not exist", "--config FILE"),
         (("--config", "/none", "status"), 2, "/none does not exist", "--config FILE"),
+        (("--config", "/" + "x" * 300, "status"), 2, "cannot look at /xxx", "--config FILE"),
     ],
 )
 def test_name_that_there_is_not_is_an_error_with_those_there_are(

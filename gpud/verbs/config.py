@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpud import settings_files
+from gpud import discovery, settings_files
 from gpud.arguments import OK, PROBLEM
 from gpud.core.errors import ConfigError, KeyPairError
 from gpud.core.sample import SCHEMA_VERSION
-from gpud.core.settings import SECRET_KEYS, entries, secrets_path
+from gpud.core.settings import SECRET_KEYS, entries, secrets_path, suggestion
 from gpud.core.text import pasteable
 from gpud.output import say
 from gpud.place import as_the_agent
@@ -69,7 +69,10 @@ def _check(settings: Settings, place: Place, hidden: Path | None) -> int:
     agent.check_files(settings, place.config)
     if settings.http.tls_server_config.enabled:
         _check_key_pair(settings, place)
-    if exposed:
+    unknown = _unknown_names(settings)
+    for message, fix in unknown:
+        say(f"gpud: {place.config}: {message}\n  fix: {fix}", error=True)
+    if exposed or unknown:
         return PROBLEM
     files = [place.config, Path(secrets_path(place.home))]
     files = [path for path in files if path != hidden and path.exists()]
@@ -81,6 +84,24 @@ def _check(settings: Settings, place: Place, hidden: Path | None) -> int:
         look = pasteable("sudo gpud config check", place.program)
         say(f"you may not read {hidden}; {look} looks at it too")
     return OK
+
+
+def _unknown_names(settings: Settings) -> list[tuple[str, str]]:
+    """Say which probes and sinks are disabled that do not exist, each with the fix."""
+    from gpud.agent.alerts import sinks
+    from gpud.child import probes
+
+    unknown = []
+    for key, what, disabled, folder in (
+        ("probes.disabled", "probe", settings.probes.disabled, probes),
+        ("alerts.disabled", "sink", settings.alerts.disabled, sinks),
+    ):
+        there = discovery.names(folder)
+        for name in set(disabled) - set(there):
+            guess = suggestion(name, list(there))
+            fix = f"correct {key}: {', '.join(there)}"
+            unknown.append((f"{key}: there is no {what} {name}{guess}", fix))
+    return unknown
 
 
 def _check_key_pair(settings: Settings, place: Place) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import gpud
@@ -16,6 +17,7 @@ from gpud import portholder
 from gpud.arguments import OK
 from gpud.core.errors import DeniedError
 from gpud.output import say
+from gpud.reports import latest_root_report
 
 if TYPE_CHECKING:
     import argparse
@@ -41,9 +43,9 @@ def run(options: argparse.Namespace, place: Place) -> int:
     from gpud.root import control
 
     start = control.up if options.verb == "up" else control.restart
+    ran_on = "; dockerd and its containers ran on" if _dockerd_up(settings) else ""
     code = start(settings, config_path=place.config)
-    restarted = "gpud has restarted; dockerd and its containers ran on"
-    say("gpud runs" if options.verb == "up" else restarted)
+    say("gpud runs" if options.verb == "up" else f"gpud has restarted{ran_on}")
     return code
 
 
@@ -82,14 +84,21 @@ def _startable(place: Place, *, running: bool) -> Settings:
 def _down(place: Place, *, docker: bool) -> int:
     from gpud.root import control
 
-    stopped = control.down(place.settings(), docker=docker)
+    settings = place.usable_settings()  # what runs can be stopped whatever stands in the file
+    dockerd_up = _dockerd_up(settings)
+    stopped = control.down(settings, docker=docker)
     state = "gpud has stopped" if stopped.supervisor else "gpud was not running"
     if stopped.dockerd:
         state += "; dockerd has stopped"
-    elif stopped.supervisor and not docker:
+    elif stopped.supervisor and dockerd_up and not docker:
         state += "; dockerd and its containers run on"
     say(f"{state}. {NO_START}" if place.installed else state)
     return OK
+
+
+def _dockerd_up(settings: Settings) -> bool:
+    report = latest_root_report(Path(settings.run_dir))
+    return report is not None and report.dockerd.up is True
 
 
 def _run(settings: Settings, place: Place) -> int:

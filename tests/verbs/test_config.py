@@ -83,6 +83,27 @@ def test_check_names_settings_that_cannot_be_used(home: Path, text: str, words: 
     assert "\x1b" not in ran.err
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[probes]\ndisabled = ['lunch']\n", "no probe lunch; did you mean launch?"),
+        ("[alerts]\ndisabled = ['tost']\n", "no sink tost; did you mean toast?"),
+    ],
+)
+def test_check_names_what_is_disabled_and_does_not_exist(home: Path, text: str, words: str) -> None:
+    configured(home, text)
+    ran = called(home, "config", "check")
+    assert (ran.code, ran.out) == (1, "")
+    assert words in ran.err
+    assert "\n  fix: " in ran.err
+
+
+def test_file_of_the_notepad_of_windows_is_read(home: Path) -> None:
+    configured(home, "\ufeff[log]\nlevel = 'error'\n")
+    assert 'log.level = "error"' in called(home, "config", "show").out
+    assert called(home, "config", "check").code == 0
+
+
 def test_start_with_settings_that_check_refuses_is_refused_alike(home: Path) -> None:
     configured(home, "[agent]\nuser = 'nobody-of-that-name'\n")
     ran = called(home, "up")

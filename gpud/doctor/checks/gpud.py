@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpud import portholder, settings_files
+from gpud import portholder, regular_file, settings_files
 from gpud.core.errors import ConfigError
 from gpud.core.health import Level
 from gpud.core.http_settings import VERIFIED, HttpSettings
@@ -20,6 +20,7 @@ from gpud.reports import NOT_RUNNING
 ELSEWHERE = {"alerts", "containers", "cuda", "dockerd", "http", "nvml", "settings", "store"}
 """Components with a check of their own."""
 FILE = "gpud.db"
+MAGIC = b"SQLite format 3\0"
 MIB = 1024 * 1024
 LEAST_FREE, LITTLE_FREE = 100 * MIB, 1024 * MIB
 BROKEN = "mend that line; `gpud config check` reads the file again, `sudo gpud restart` uses it"
@@ -68,10 +69,12 @@ def settings(machine: Machine) -> Finding:
         return problem(str(error), error.fix or BROKEN)
     try:
         exposed = settings_files.exposed(path, home)
+        removed = settings_files.warnings(path, {})
     except ConfigError as error:
         return problem(str(error), error.fix or "gpud config check says more")
-    if exposed:
-        return combined(*(advice(str(file), file.fix) for file in exposed))
+    if exposed or removed:
+        former = (advice(words, f"remove it from {path}") for words in removed)
+        return combined(*(advice(str(file), file.fix) for file in exposed), *former)
     hidden = settings_files.unreadable_secrets(home)
     rest = "" if hidden is None else f"; {hidden} is for root and the agent to read"
     return ok(f"as in {path}, or as they are by default{rest}")
@@ -109,8 +112,10 @@ def _database(machine: Machine, place: str) -> Finding:
     try:
         facts = os.lstat(place)
         if not stat.S_ISREG(facts.st_mode):
-            fix = f"stop gpud, move {place} away, start gpud again"
-            return problem(f"{place} is no plain file", fix)
+            return problem(f"{place} is no plain file", f"move {place} away; gpud restart")
+        if regular_file.read(place, len(MAGIC)) not in {MAGIC, b""}:
+            fix = "gpud restart: it puts the file aside and begins a new history"
+            return problem(f"{place} is no SQLite database", fix)
         log = Path(f"{place}-wal")
         written_s = max(facts.st_mtime, log.stat().st_mtime if log.exists() else 0.0)
     except FileNotFoundError:
