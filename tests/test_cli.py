@@ -18,6 +18,7 @@ from gpud.core.errors import GpudError
 from gpud.place import document
 from tests import serving, snapshots
 from tests.e2e.program import program
+from tests.events import made
 from tests.histories import run
 from tests.verbs import homes
 from tests.verbs.homes import COMMAND, ENVIRONMENT, called, configured, gpud, started
@@ -92,11 +93,14 @@ def test_exit_code_is_0_with_output_or_2_with_an_error(home: Path, line: str, co
     [
         (("history", "--probe", "lunch"), 2, "the history has no probe 'lunch'", "one of launch"),
         (("history", "--mode", "sumbit"), 2, "the history has no mode 'sumbit'", "one of submit"),
-        (("history", "--mode", "zz"), 2, "the history has no mode 'zz'", "one of submit"),
+        (("history", "--mode", "zz"), 2, "the history has no mode 'zz'", "one of call, "),
         (("history", "--gpu", "9"), 2, "the history has no GPU '9'", "one of 0 (GPU-"),
         (("history", "--gpu", "9" * 5000), 2, "the history has no GPU '99", "one of 0 (GPU-"),
-        (("baseline", "show", "--gpu", "9" * 5000), 1, "there is no GPU 99", "one of: 0 ("),
-        (("baseline", "accept", "--gpu", "9" * 5000), 1, "there is no GPU 99", "one of: 0 ("),
+        (("baseline", "show", "--gpu", "9" * 5000), 2, "there is no GPU 99", "one of: 0 ("),
+        (("baseline", "accept", "--gpu", "9" * 5000), 2, "there is no GPU 99", "one of: 0 ("),
+        (("baseline", "show", "--probe", "lunch"), 2, "nothing that is judged", "one of: "),
+        (("gpus", "forget", "GPU-9"), 2, "no GPU GPU-9 is expected here", "one of: "),
+        (("alerts", "ack", "zz"), 2, "no alert zz fires", "one of: "),
         (("history", "--probe", "\udcff"), 2, "'\\udcff' is no text in UTF-8", "type the name ag"),
         (("--config", "/none", "config", "check"), 2, "/none does not exist", "--config FILE"),
         (("--config", "/none", "status"), 2, "/none does not exist", "--config FILE"),
@@ -111,6 +115,21 @@ def test_name_that_there_is_not_is_an_error_with_those_there_are(
     assert ran.err.startswith(f"gpud: {message}")
     assert fix in ran.err.partition("\n  fix: ")[2]
     assert len(ran.err) < 1000
+
+
+@pytest.mark.parametrize("words", ["--probe triad", "--mode call"])
+def test_probe_that_has_not_run_yet_has_no_rows(home: Path, words: str) -> None:
+    ran = called(home, "history", *words.split())
+    assert (ran.code, ran.out) == (0, "nothing was measured then\n")
+
+
+def test_gpu_of_a_machine_without_any_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "var/lib/gpud").mkdir(parents=True)
+    Store(tmp_path / "var/lib/gpud").close()
+    with serving.agent(tmp_path, made()):
+        ran = called(tmp_path, "history", "--gpu", "7")
+    assert ran.code == 2
+    assert ran.err.startswith("gpud: the history has no GPU '7', nor any other\n  fix: ")
 
 
 @pytest.mark.parametrize("line", ["status", "alerts", "baseline show", "history", "logs"])
