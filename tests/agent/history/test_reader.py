@@ -203,3 +203,19 @@ def test_user_without_permission_is_refused_and_leaves_nothing(
                 os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         assert state(passable) == before
+
+
+def test_agent_that_starts_beside_a_reader_is_noticed_and_it_reads_again(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.append([run(1.0)])
+    begun = []
+
+    def beside_a_writer(connection: sqlite3.Connection) -> int:
+        rows = count(connection)
+        if not begun:
+            begun.append(opened(tmp_path))
+            with begun[0] as store:
+                store.append([run(2.0)])
+        return rows
+
+    assert reader.read(tmp_path, beside_a_writer) == 2
