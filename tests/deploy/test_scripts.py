@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,26 @@ def test_a_machine_without_a_usable_python_is_told_what_to_do(
     assert "no Python 3.11 or newer" in shown.stderr
     assert "fix:" in shown.stderr
     assert not (checkout / ".venv").exists()
+
+
+def test_ctrl_c_ends_a_script_whose_child_catches_it(checkout: Path) -> None:
+    child = (
+        "import signal, sys; signal.signal(signal.SIGINT, lambda *_: sys.exit(0));"
+        "print('ready', flush=True); signal.pause()"
+    )
+    line = f'set -euo pipefail; . deploy/lib.sh; {sys.executable} -c "{child}"; echo went on'
+    with subprocess.Popen(
+        ["env", "--default-signal", "bash", "-c", line],
+        cwd=checkout,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as script:
+        assert script.stdout is not None
+        assert script.stdout.readline() == "ready\n"
+        os.killpg(script.pid, signal.SIGINT)
+        assert script.communicate()[0] == ""
+    assert script.returncode == 130
 
 
 @pytest.mark.parametrize("chosen", ["elsewhere", ""])
