@@ -70,10 +70,9 @@ class Place:
         readable = with_secrets and not settings_files.unreadable_secrets(self.home)
         return settings_files.read(self.config, _environ(), home=self.home, with_secrets=readable)
 
-    def warn(self) -> None:
-        """Print a warning of each setting that no longer exists. Errors: ``ConfigError``."""
-        for warning in settings_files.warnings(self.config, _environ()):
-            say(f"gpud: {warning}", error=True)
+    def warnings(self) -> list[str]:
+        """Warn of each setting that no longer exists. Errors: ``ConfigError``."""
+        return settings_files.warnings(self.config, _environ())
 
     def settings_or_defaults(self) -> tuple[Settings, ConfigError | None]:
         """Read them; where they cannot be used, what holds without the file, and why."""

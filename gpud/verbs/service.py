@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import gpud
 from gpud import portholder
 from gpud.arguments import OK
-from gpud.core.errors import DeniedError
+from gpud.core.errors import AlreadyRunning, DeniedError
 from gpud.output import say
 from gpud.reports import latest_root_report
 
@@ -75,7 +75,8 @@ def _startable(place: Place, *, running: bool) -> Settings:
 
     settings = place.settings()
     agent.check_user(settings)
-    place.warn()
+    for warning in place.warnings():
+        say(f"gpud: {warning}", error=True)
     if running:
         agent.check_files(settings, place.config)
     return place.settings(with_secrets=False)
@@ -104,6 +105,8 @@ def _dockerd_up(settings: Settings) -> bool:
 def _run(settings: Settings, place: Place) -> int:
     from gpud.root import control
 
+    if (running := control.lock_holder(Path(settings.run_dir))) is not None:
+        raise AlreadyRunning(running.pid)
     url = settings.http.url
     listener = portholder.listener_of(settings.http.port) if settings.http.port else None
     links = f"page {url}/  metrics {url}/metrics"

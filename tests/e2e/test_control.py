@@ -162,6 +162,14 @@ def test_down_stops_what_runs_whatever_stands_in_the_settings(gpud: Program) -> 
     assert not alive(pid)
 
 
+def test_run_beside_a_running_gpud_names_that_one_and_no_stranger(gpud: Program) -> None:
+    gpud.cli("up")
+    gpud.health("http", 0)
+    ran = gpud.cli("run")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert f"gpud: gpud is already running (pid {supervisor(gpud)})\n  fix: " in ran.stderr
+
+
 def test_dockerd_is_not_said_to_run_on_where_there_is_none() -> None:
     with program() as made:
         made.write_settings()

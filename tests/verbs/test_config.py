@@ -98,6 +98,29 @@ def test_check_names_what_is_disabled_and_does_not_exist(home: Path, text: str, 
     assert "\n  fix: " in ran.err
 
 
+def test_check_is_one_document_too(home: Path) -> None:
+    def document(text: str, code: int) -> dict[str, Any]:
+        configured(home, text)
+        ran = called(home, "config", "check", "--json")
+        assert (ran.code, ran.err) == (code, "")
+        read: dict[str, Any] = json.loads(ran.out)
+        assert read.pop("schema_version") == 1
+        return read
+
+    config = str(home / "etc/gpud/gpud.toml")
+    well = {"state": "ok", "files": [config], "problems": [], "notes": []}
+    assert document("", 0) == well
+    found = document("[probes]\ndisabled = ['lunch']\n", 1)
+    assert (found["state"], len(found["problems"])) == ("problem", 1)
+    assert "did you mean launch?" in found["problems"][0]["message"]
+    assert "launch" in found["problems"][0]["fix"]
+    assert "is no longer a setting" in document("[http]\nmax_connections = 3\n", 0)["notes"][0]
+    broken = document("[http\n", 2)
+    assert (broken["state"], broken["files"]) == ("problem", [])
+    assert "not valid TOML" in broken["problems"][0]["message"]
+    assert broken["problems"][0]["fix"] is None
+
+
 def test_file_of_the_notepad_of_windows_is_read(home: Path) -> None:
     configured(home, "\ufeff[log]\nlevel = 'error'\n")
     assert 'log.level = "error"' in called(home, "config", "show").out
