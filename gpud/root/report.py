@@ -7,7 +7,7 @@ import os
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta, structs
@@ -70,7 +70,7 @@ def learned(facts: Facts, answer: bytes) -> Facts:
         sent = msgspec.json.decode(answer, type=dict[str, msgspec.Raw])
     except wire.UNREADABLE:
         return facts
-    new = {}
+    new: dict[str, Any] = {}
     for field in structs.fields(DockerReply):
         with contextlib.suppress(*wire.UNREADABLE):
             value = msgspec.json.decode(sent.get(field.encode_name, b"null"), type=field.type)

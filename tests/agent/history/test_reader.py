@@ -208,14 +208,13 @@ def test_user_without_permission_is_refused_and_leaves_nothing(
 def test_agent_that_starts_beside_a_reader_is_noticed_and_it_reads_again(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.append([run(1.0)])
-    begun = []
+    counted: list[int] = []
 
     def beside_a_writer(connection: sqlite3.Connection) -> int:
-        rows = count(connection)
-        if not begun:
-            begun.append(opened(tmp_path))
-            with begun[0] as store:
+        counted.append(count(connection))
+        if len(counted) == 1:
+            with opened(tmp_path) as store:
                 store.append([run(2.0)])
-        return rows
+        return counted[-1]
 
     assert reader.read(tmp_path, beside_a_writer) == 2
