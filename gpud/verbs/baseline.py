@@ -71,7 +71,7 @@ def published_rows(published: Any, parts: Sequence[object], chosen: Sequence[obj
 def with_uuid(choice: Choice, status: Status) -> Choice:
     """Put the UUID in the place of a GPU's number; what is no number stays.
 
-    Errors: ``GpudError`` for a number that no GPU has.
+    Errors: ``ConfigError`` for a number that no GPU has.
     """
     if choice.gpu is None or not (choice.gpu.isascii() and choice.gpu.isdigit()):
         return choice
@@ -81,13 +81,13 @@ def with_uuid(choice: Choice, status: Status) -> Choice:
     gpus = sorted(status.gpus.values(), key=lambda gpu: gpu.number)
     there = ", ".join(f"{gpu.number} ({gpu.name})" for gpu in gpus)
     fix = f"one of: {escaped(there)}" if there else None
-    raise GpudError(f"there is no GPU {choice.gpu:.60}", fix=fix)
+    raise ConfigError(f"there is no GPU {choice.gpu:.60}", fix=fix)
 
 
 def chosen(status: Status, choice: Choice) -> list[StreamReport]:
     """Return the streams of a choice, whose GPU is a UUID's beginning, or "cpu".
 
-    Errors: ``GpudError`` where there is none, with what there is.
+    Errors: ``ConfigError`` where there is none, with what there is.
     """
     streams = [
         stream
@@ -98,7 +98,7 @@ def chosen(status: Status, choice: Choice) -> list[StreamReport]:
     ]
     if status.streams and not streams:
         names = dict.fromkeys(f"{stream.probe} {stream.mode}" for stream in status.streams)
-        raise GpudError("nothing that is judged has this name", fix=f"one of: {', '.join(names)}")
+        raise ConfigError("nothing that is judged has this name", fix=f"one of: {', '.join(names)}")
     return streams
 
 
@@ -165,7 +165,7 @@ def _accept(options: argparse.Namespace, place: Place, settings: Settings) -> in
     choices = _choices(place, settings, request)
     published = document(Path(settings.run_dir))
     if published is None:
-        raise GpudError("gpud has not published its status yet", fix="try again in a few seconds")
+        raise place.absence(Path(settings.run_dir))
     with legible():
         status = read(published)
         name = ", ".join(_choice_name(choice, status) for choice in choices)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import pwd
 import socket
+import sqlite3
 import subprocess
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -225,6 +227,19 @@ def test_the_history_is_checked_from_outside(tmp_path: Path) -> None:
     expect(store.look(machine(tmp_path, LINUX, agent={"health": health})), PROBLEM, "disk is full")
 
 
+def test_history_that_is_no_database_is_named(tmp_path: Path) -> None:
+    path = tmp_path / DATABASE
+    path.parent.mkdir(parents=True)
+    path.write_bytes(os.urandom(4096))
+    finding = store.look(machine(tmp_path, LINUX))
+    expect(finding, PROBLEM, "is no SQLite database")
+    assert "gpud restart" in (finding.fix or "")
+    path.unlink()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE t (n)")
+    expect(store.look(machine(tmp_path, LINUX)), OK, "last write")
+
+
 @pytest.mark.parametrize("make", [lambda path: path.symlink_to("/dev/zero"), os.mkfifo])
 def test_a_link_or_pipe_in_the_histories_place_is_not_followed(
     tmp_path: Path, make: Callable[[Path], None]
@@ -365,6 +380,13 @@ def test_a_file_that_cannot_be_read_or_understood_is_reported(tmp_path: Path) ->
     assert (finding.verdict, finding.fix) == (UNKNOWN, "sudo gpud doctor")
     wrong = ConfigError("gpud.toml: unknown key x")
     expect(check_settings(tmp_path, wrong), PROBLEM, "unknown key x")
+
+
+def test_setting_that_no_longer_exists_is_named(tmp_path: Path) -> None:
+    path = written(config_path(str(tmp_path)), "[http]\nmax_connections = 3\n", 0o644)
+    finding = check_settings(tmp_path)
+    expect(finding, ADVICE, "http.max_connections is no longer a setting")
+    assert finding.fix == f"remove it from {path}"
 
 
 # alert sinks
