@@ -39,9 +39,9 @@ def seen(document: Status) -> list[FaultReport]:
     return sorted(here, key=lambda fault: (not fault.alarm, fault.id))
 
 
-def sureness(fault: FaultReport) -> str:
+def sureness(confidence: str, source: str) -> str:
     """Return how many people say so, and where: "reported once, https://..."."""
-    return f"{SURENESS.get(fault.confidence, spaced(fault.confidence))}, {fault.source}"
+    return f"{SURENESS.get(confidence, spaced(confidence))}, {source}"
 
 
 def _card(fault: FaultReport) -> model.Card:
@@ -57,7 +57,7 @@ def _card(fault: FaultReport) -> model.Card:
         words = model.Styled("Evidence: ", "strong"), model.Prose(fault.evidence, EVIDENCE)
         blocks.append(model.Paragraph(words))
     blocks += model.to_do(fault.fix or NO_FIX)
-    blocks.append(model.Paragraph(model.Prose(sureness(fault)), "quiet"))
+    blocks.append(model.Paragraph(model.Prose(sureness(fault.confidence, fault.source)), "quiet"))
     title = model.Prose(f"{fault.id}: {fault.title}", EVIDENCE)
     return model.Card(f"fault-{fault.id}", title, blocks, "alert", state)
 
@@ -73,7 +73,7 @@ def _advice(faults: list[FaultReport]) -> Iterator[model.Block]:
             model.Prose(fault.title, EVIDENCE),
             spaced(fault.effect),
             model.Advice(fault.fix or NO_FIX),
-            model.Prose(sureness(fault)),
+            model.Prose(sureness(fault.confidence, fault.source)),
         )
         for fault in faults
     ]

@@ -170,6 +170,22 @@ class HttpState(Struct, frozen=True):
     turned_away: Mapping[Refused, int] = {}
 
 
+class KnownFault(Struct, frozen=True):
+    """A known fault that was seen on this machine or is of its versions."""
+
+    id: str
+    state: str
+    effect: str
+    title: str
+    fix: str | None
+    source: str
+    confidence: str
+    evidence: str | None = None
+    at_s: float | None = None
+    count: int = 0
+    alarm: bool = False
+
+
 class Snapshot(Struct, frozen=True):
     """Everything published, at one moment. ``health`` is by component."""
 
@@ -182,6 +198,7 @@ class Snapshot(Struct, frozen=True):
     regression: RegressionState = RegressionState()
     alerts: AlertsState = AlertsState()
     http: HttpState = HttpState()
+    known_faults: tuple[KnownFault, ...] = ()
     store: StoreSize | None = None  # None until it could be read
     health: Mapping[str, Health] = {}
 
