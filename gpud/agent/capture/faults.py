@@ -35,10 +35,10 @@ def matched(capture: Capture) -> dict[str, str]:
         windows_build=windows.windows_build(_output(capture, "cmd.exe")),
         driver=driver(capture),
     )
-    capabilities = [device.compute_capability for device in capture.cuda.devices] or [None]
+    capabilities = dict.fromkeys(device.compute_capability for device in capture.cuda.devices)
     return {
         entry.id: str(relation)
-        for capability in capabilities
+        for capability in capabilities or [None]
         for entry, relation in by_version(
             catalogue(), replace(facts, compute_capability=capability)
         )
