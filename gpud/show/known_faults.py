@@ -26,7 +26,11 @@ EVIDENCE: Final = 400
 
 def section(shown: model.Input) -> model.Section:
     """Make a card for each fault that was seen, what alarms first, and one line for the others."""
-    blocks: list[model.Block] = [*map(_card, seen(shown.document))]
+    here = seen(shown.document)
+    most = 1 if shown.brief else len(here)
+    blocks: list[model.Block] = [*map(_card, here[:most])]
+    if (more := len(here) - most) > 0:
+        blocks.append(model.Paragraph((f"and {more} more: ", model.code("gpud doctor"))))
     others = [fault for fault in shown.document.known_faults if fault.state != SEEN]
     if others and not shown.brief:
         blocks += _advice(others)

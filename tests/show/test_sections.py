@@ -313,6 +313,10 @@ def test_known_faults_begin_with_what_alarms_and_end_with_what_only_applies() ->
     )
     assert drawn.index("2 of these versions") < drawn.index("Docker")
     assert "wsl-1" not in drawn
+    brief = " ".join(screen(made, View(80, 24)))
+    assert "wsl-3: title" in brief
+    assert "and 1 more: gpud doctor" in brief
+    assert "wsl-2" not in brief
 
 
 def test_known_faults_of_the_versions_alone_are_below_the_figures_of_a_machine_that_is_well() -> (
