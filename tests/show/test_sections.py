@@ -70,6 +70,26 @@ def drifting() -> Change:
     return made
 
 
+def fault(name: str, **fields: Any) -> Change:
+    """Return a known fault as the document has it: of the versions alone unless it says more."""
+    return {
+        "id": name,
+        "state": "applies",
+        "effect": "no_gpu",
+        "title": f"title of {name}",
+        "fix": f"fix of {name}",
+        "source": f"https://example.org/{name}",
+        "confidence": "several_reports",
+    } | fields
+
+
+SEEN = {"state": "seen", "evidence": "dxgk: \x1b[31mioctl <b>-75", "at_s": NOW_S - 60, "count": 3}
+
+
+def faulty(*faults: Change) -> Change:
+    return machine() | {"known_faults": list(faults)}
+
+
 def changed(*kinds: tuple[str, str, str, float]) -> Change:
     return machine() | {
         "changes": [
@@ -183,6 +203,26 @@ EITHER: dict[str, tuple[Callable[[], Change], list[str]]] = {
         ],
     ),
     "GPUs counted": (lambda: changed(("gpus", "GPU-1", "GPU-1,GPU-2", 0.0)), ["GPUs 1 -> 2"]),
+    "known fault with a call that failed": (
+        lambda: faulty(fault("wsl-1", **SEEN, alarm=True, confidence="one_report")),
+        [
+            "wsl-1: title of wsl-1",
+            "seen with a failed or stalled GPU call",
+            "effect: no gpu",
+            "3 times",
+            "Evidence: dxgk: \\x1b[31mioctl <b>-75",
+            "To do: fix of wsl-1",
+            "reported once, https://example.org/wsl-1",
+        ],
+    ),
+    "known fault without a way around": (
+        lambda: faulty(fault("wsl-1", **SEEN, fix=None, confidence="maintainer_confirmed")),
+        ["To do: none is known", "confirmed by its maintainers, https://example.org/wsl-1"],
+    ),
+    "known faults of the versions": (
+        lambda: faulty(fault("wsl-1"), fault("wsl-2", state="reported")),
+        ["advice: 2 of these versions, not seen here; gpud doctor says more"],
+    ),
     "cost": (
         lambda: machine() | {"url": "http://127.0.0.1:9945"},
         ["GPU time 0.05 s, ", " % of one GPU", "page http://127.0.0.1:9945/"],
@@ -230,6 +270,7 @@ NEITHER: dict[str, tuple[Callable[[], Change], str]] = {
         ),
         "PCIe",
     ),
+    "no known fault": (machine, "nown fault"),
     "grace that is over": (lambda: machine() | {"gpu_from_s": 1.0}, "GPU work begins"),
     "GPU that nobody has": (
         lambda: (
@@ -252,6 +293,41 @@ def test_neither_page_nor_screen_says_it(case: str) -> None:
     made = make()
     assert words not in documents.read(made).root.words
     assert words not in "\n".join(screen(made))
+
+
+def test_known_faults_begin_with_what_alarms_and_end_with_what_only_applies() -> None:
+    made = faulty(
+        fault("wsl-1"), fault("wsl-2", **SEEN), fault("wsl-3", **SEEN, alarm=True), fault("wsl-4")
+    )
+    shown = documents.read(made).root.words
+    places = [
+        shown.index(words)
+        for words in ("wsl-3: title", "wsl-2: title", "2 of these versions", "wsl-1", "wsl-4")
+    ]
+    assert places == sorted(places)
+    drawn = "\n".join(screen(made))
+    assert (
+        drawn.index("wsl-3: title")
+        < drawn.index("wsl-2: title")
+        < drawn.index("2 of these versions")
+    )
+    assert drawn.index("2 of these versions") < drawn.index("Docker")
+    assert "wsl-1" not in drawn
+    brief = " ".join(screen(made, View(80, 24)))
+    assert "wsl-3: title" in brief
+    assert "and 1 more: gpud doctor" in brief
+    assert "wsl-2" not in brief
+
+
+def test_known_faults_of_the_versions_alone_are_below_the_figures_of_a_machine_that_is_well() -> (
+    None
+):
+    made = faulty(fault("wsl-1"))
+    whole = screen(made)
+    (line,) = set(whole) - set(screen(machine()))
+    assert line.startswith("Known faults: advice: 1 of these versions")
+    assert whole.index(line) > next(n for n, words in enumerate(whole) if "Docker" in words)
+    assert screen(made, View(80, 24)) == screen(machine(), View(80, 24))
 
 
 def test_one_slowdown_has_one_number_everywhere() -> None:
