@@ -39,7 +39,6 @@ def sections(shown: model.Input) -> list[model.Section]:
         machine.docker(shown),
         gpus.section(shown),
         figures.section(shown),
-        figures.distribution(shown),
         figures.crossover(shown),
         figures.drivers(shown),
         machine.changes(shown),
