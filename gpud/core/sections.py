@@ -115,14 +115,19 @@ class ScheduleSettings:
     """How often things run, by the monotonic clock."""
 
     telemetry_interval_s: float = 10.0
-    small_interval_s: float = 60.0
-    large_interval_s: float = 900.0
+    small_interval_s: float = 0.0  # 0: each minute; in WSL2 every ten, and every two at first
+    large_interval_s: float = 0.0  # 0: every 15 minutes, in the next round
+    context_budget: int = -1  # GPU contexts of one boot; -1: 250 in WSL2, else any; 0: any
     jitter_ratio: float = 0.1  # of the interval, on probes: machines of a fleet drift apart
 
     def __post_init__(self) -> None:
         """Refuse intervals that would leave no idle time between runs."""
-        between(self, "telemetry_interval_s", "small_interval_s", low=0.2, high=86400)
-        between(self, "large_interval_s", low=0.2, high=7 * 86400)
+        between(self, "telemetry_interval_s", low=0.2, high=86400)
+        if self.small_interval_s:
+            between(self, "small_interval_s", low=0.2, high=86400)
+        if self.large_interval_s:
+            between(self, "large_interval_s", low=0.2, high=7 * 86400)
+        between(self, "context_budget", low=-1, high=10**6)
         between(self, "jitter_ratio", low=0, high=0.5)
 
 
