@@ -407,6 +407,17 @@ class Counters(msgspec.Struct, frozen=True):
     pinned_peak_bytes: int | None = None
 
 
+class ContextsReport(msgspec.Struct, frozen=True):
+    """GPU contexts made since the machine's boot; ``budget``: how many it may have, None for any.
+
+    Units: ``interval_s`` in seconds, from one round with the GPU to the next.
+    """
+
+    used: int = 0
+    budget: int | None = None
+    interval_s: float = 0.0
+
+
 class Status(msgspec.Struct, frozen=True, dict=True):
     """Everything a person or a program may want to know of one moment.
 
@@ -427,6 +438,7 @@ class Status(msgspec.Struct, frozen=True, dict=True):
     containers: ComparisonReport | None = None
     gpus: Mapping[str, ListedGpu] = {}
     breaker: BreakerReport | None = None
+    contexts: ContextsReport | None = None
     changes: tuple[ChangeReport, ...] = ()
     expected: Mapping[str, Expected] = {}
     cuda: CudaReport | None = None

@@ -36,6 +36,9 @@ ECHO_S = 1.2
 """So long after our own work a GPU still looks busy with it: NVML's utilisation looks back over
 up to a second, and a reading takes its time."""
 
+HEADROOM_BYTES: Final = 2 << 30
+HEADROOM_RATIO: Final = 0.15
+
 BUSY_RATIO = 0.05
 """Another process used the GPU for more of the time than this."""
 BUSY_MEMORY_BYTES = 128 << 20
@@ -74,8 +77,10 @@ class Candidate:
     now_s: float
     local_min: int  # minute of the local day
     need_bytes: int = 0  # of GPU memory, as its last run took it
+    memory_bytes: int = 0  # of the GPU in all; 0: it is not known
     own_ended_s: float | None = None  # when gpud itself last worked on this GPU
     resumed_s: float | None = None  # when the machine came back from a long pause
+    jumped_s: float | None = None  # when its clocks last jumped, either way
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +111,14 @@ def decide(gate: GateSettings, run: Candidate, before: Conditions) -> Wait | Ski
 
 def _of_gpu(gate: GateSettings, run: Candidate, before: Conditions) -> Wait | Skip | None:
     """Return what speaks against work on the GPU, the worst first."""
-    if run.resumed_s is not None and run.now_s < run.resumed_s + clock.REST_S:
-        return Skip.RESUMED
+    for since_s, reason in ((run.resumed_s, Skip.RESUMED), (run.jumped_s, Skip.CLOCK_JUMPED)):
+        if since_s is not None and run.now_s < since_s + clock.REST_S:
+            return reason
     hot = before.temperature_celsius is not None and before.temperature_celsius > gate.hot_celsius
     if hot or HOT & (before.throttle_reasons or frozenset()):
         return Skip.GPU_HOT
     free, used = before.memory_free_bytes, before.utilization_gpu_ratio
-    if free is not None and free < max(gate.vram_free_min_bytes, run.need_bytes):
+    if free is not None and free < _free_bytes(gate, run):
         return Skip.VRAM_SHORT
     if used is None:
         return None
@@ -120,6 +126,23 @@ def _of_gpu(gate: GateSettings, run: Candidate, before: Conditions) -> Wait | Sk
     if used > min(gate.busy_ratio, BUSY_RATIO) and run.now_s < echo_over_s:
         return Wait(echo_over_s)
     return Skip.GPU_BUSY if used > gate.busy_ratio else None
+
+
+def headroom_bytes(memory_bytes: int) -> float:
+    """Return the GPU memory that stays free of a GPU with so many bytes, 0 where it is not known.
+
+    15 %, but at least 2 GiB, and no more than half of a small card. Under WSL2 a GPU that is filled
+    can take Windows down, and memory was refused with 2 GB of 24 free.
+    """
+    least = min(HEADROOM_BYTES, memory_bytes / 2) if memory_bytes else HEADROOM_BYTES
+    return max(HEADROOM_RATIO * memory_bytes, least)
+
+
+def _free_bytes(gate: GateSettings, run: Candidate) -> float:
+    """Return how much must be free for a run; what is set counts the run's own memory in."""
+    if gate.vram_free_min_bytes >= 0:
+        return max(gate.vram_free_min_bytes, run.need_bytes)
+    return run.need_bytes + headroom_bytes(run.memory_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,14 +270,17 @@ class Gate:
         """
         at = self._now()
         before = await self._observer.look(due.uuid)
+        machine = self._board.read().machine
         candidate = Candidate(
             due.spec.backend,
             due.spec.pace,
             at.mono_s,
             local_min(at.wall_s),
             need_bytes=self._need_bytes.get(due.key, 0),
+            memory_bytes=0 if due.device is None else due.device.memory_total_bytes,
             own_ended_s=None if due.uuid is None else self._own_ended_s.get(due.uuid),
-            resumed_s=self._board.read().machine.resumed_mono_s,
+            resumed_s=machine.resumed_mono_s,
+            jumped_s=machine.jumped_mono_s,
         )
         return Admission(decide(self._settings, candidate, before), before, at)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         HttpState,
         MachineState,
         MeasureState,
+        PaceState,
         RegressionState,
         RootState,
         Snapshot,
@@ -38,6 +39,7 @@ class States(TypedDict, total=False):
     machine: MachineState
     gpus: Mapping[str, ListedGpu]
     measure: MeasureState
+    pace: PaceState
     telemetry: Telemetry
     changes: ChangesState
     root: RootState
