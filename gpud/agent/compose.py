@@ -22,7 +22,7 @@ from gpud.agent.alerts.delivery import Delivery
 from gpud.agent.alerts.state import AlertState
 from gpud.agent.history import retention
 from gpud.agent.history.store import History
-from gpud.agent.measure import pace
+from gpud.agent.measure import grace, pace
 from gpud.agent.measure.clocks import ClockWatch, now
 from gpud.agent.measure.conditions import Observer
 from gpud.agent.measure.contexts import Contexts
@@ -94,7 +94,7 @@ class Agent:
     def __init__(self, settings: Settings, config: Path, own: Path, stop: asyncio.Event) -> None:
         self.settings, self.config, self.own, self.stop = settings, config, own, stop
         facts, boot_id = platform.facts(settings.sysroot), platform.boot_id()
-        gpu_from = platform.gpu_from(settings, facts, now())
+        gpu_from = grace.gpu_from(settings, facts, now())
         self.plan = pace.plan(settings.schedule, wsl2=facts.get("wsl") == "2")
         self.contexts = Contexts(Path(settings.state_dir), boot_id, self.plan.budget)
         self.rounds = Rounds(self.plan, self.contexts)

@@ -88,10 +88,14 @@ class ChangeReport(msgspec.Struct, frozen=True):
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """A GPU that was here. ``gone_s``: the Unix time at which CUDA first did not list it."""
+    """A GPU that was here. ``gone_s``: the Unix time at which CUDA first did not list it.
+
+    ``compute_capability``: "8.9"; empty where only an older gpud has seen it.
+    """
 
     name: str = ""
     gone_s: float | None = None
+    compute_capability: str = ""
 
 
 class FailureReport(msgspec.Struct, frozen=True):

@@ -107,6 +107,7 @@ def _measure(settings: Settings, request: ProbeRequest, progress: ProbeProgress)
 
 async def _measure_here(settings: Settings, request: ProbeRequest, progress: ProbeProgress) -> None:
     from gpud.agent import platform
+    from gpud.agent.measure import grace
     from gpud.agent.measure.clocks import now
     from gpud.agent.measure.launch import Launcher
     from gpud.agent.measure.session import Session
@@ -116,7 +117,7 @@ async def _measure_here(settings: Settings, request: ProbeRequest, progress: Pro
     if lock is None:
         progress.say(UNLOCKED)
     facts = platform.facts(settings.sysroot)
-    boot = platform.gpu_from(settings, facts, now())
+    boot = grace.gpu_from(settings, facts, now())
     launcher = Launcher(
         lock,
         patience_s=LOOK_S,

@@ -20,7 +20,7 @@ import gpud
 from gpud.agent import platform
 from gpud.agent.history import queries, reader
 from gpud.agent.history.queries import StoredSeries
-from gpud.agent.measure import launch
+from gpud.agent.measure import grace, launch
 from gpud.agent.measure.breaker import State
 from gpud.agent.measure.clocks import now
 from gpud.agent.measure.launch import LaunchRefused
@@ -118,9 +118,9 @@ class Session:
 
     async def _inventory(self, specs: Sequence[ProbeSpec]) -> AsyncGenerator[ProbeLine, None]:
         facts = platform.facts(self._settings.sysroot)
-        boot = platform.gpu_from(self._settings, facts, now())
+        boot = grace.gpu_from(self._settings, facts, now())
         if boot is not None:
-            yield WaitLine(message=platform.begins(boot))
+            yield WaitLine(message=grace.begins(boot))
             await self._launcher.grace()
         standing = self._launcher.standing
         if standing.state is State.OPEN:
