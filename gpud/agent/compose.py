@@ -47,7 +47,6 @@ from gpud.agent.state.snapshot import MachineState, PaceState, Snapshot
 from gpud.agent.telemetry import collection, windows
 from gpud.agent.telemetry.collection import Collection, SourceContext
 from gpud.core import advice
-from gpud.core.sample import Pace
 from gpud.core.settings import GROUP, LOCK, SOCKET
 
 if TYPE_CHECKING:
@@ -55,8 +54,6 @@ if TYPE_CHECKING:
     from gpud.core.settings import Settings
 
 TICK_S: Final = 1.0
-LARGE_AFTER_S: Final = 1.0
-"""The first large round follows the first small one at once: a newcomer wants to see numbers."""
 HTTP_CLOSE_S: Final = 2.0
 
 log = structlog.get_logger()
@@ -117,6 +114,7 @@ class Agent:
             board=board,
             platform=advice.of(facts),
             gpu_from_s=0.0 if gpu_from is None else gpu_from.mono_s,
+            contexts=self.contexts,
         )
         self.history = history = History(Path(settings.state_dir))
         self.changes = ChangeDetection(history, board, now, boot_id)
@@ -168,16 +166,8 @@ class Agent:
         every, plan, pipeline = self.schedule.every, self.settings.schedule, self.pipeline
         jitter = plan.jitter_ratio
         every(plan.telemetry_interval_s, "telemetry", self.telemetry.collect)
-        small_s, large_s = self.plan.round_s, self.plan.large_s
-        every(small_s, "small", pipeline.round, Pace.SMALL, jitter_ratio=jitter)
-        every(
-            large_s,
-            "large",
-            pipeline.round,
-            Pace.LARGE,
-            jitter_ratio=jitter,
-            first_after_s=LARGE_AFTER_S,
-        )
+        rounds = self.rounds
+        every(rounds.interval_s, "round", pipeline.round, rounds, jitter_ratio=jitter)
         every(
             retention.EVERY_S,
             "retention",

@@ -217,7 +217,7 @@ async def _cuda(settings: Settings, hangs: str | None) -> Inventory:
         sysroot=settings.sysroot,
         start_limit_s=CUDA_START_LIMIT_S,
     )
-    command = (*PYTHON, "gpud.child", "--inventory")
+    command = (*PYTHON, "gpud.child", "--serve")
     try:
         ended = await _answer(command, json.dumps(asdict(job)).encode())
         answer = wire.decode(ended.stdout, Inventory)

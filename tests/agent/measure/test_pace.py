@@ -59,7 +59,7 @@ class Machine:
         patch.setattr("time.monotonic", lambda: self.now_s)
         while self.now_s < until_s:
             interval_s = self.rounds.interval_s()
-            due = self.rounds.begin(PROBES, self.now_s)
+            due = self.rounds.begin(PROBES, self.now_s).probes
             self.rounds_s.append(self.now_s)
             for probe in due:
                 self.due_s[probe.name].append(self.now_s)
