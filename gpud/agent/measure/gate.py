@@ -53,12 +53,13 @@ FEWEST_RUNS = 5
 LOW_RUNS = 150
 """So many slow runs in a row are what is usual from then on: a lower power limit stays, and a GPU
 whose every run is flagged would never be evaluated again. The detector wants 120, and so reports
-it first."""
+it first. At a round every ten minutes that is 25 hours of use."""
 
 RESUMED_S: Final = 120.0
 """So long after a long pause runs are marked as those of a resumed machine."""
 STARVED_S: Final = 7200.0
-"""Put off for so long, a probe is reported."""
+STARVED_ROUNDS: Final = 3
+"""Put off for so long, and in so many rounds, a probe is reported."""
 
 PRESSING = frozenset({Skip.GPU_HOT, Skip.VRAM_SHORT, Skip.GPU_BUSY})
 """Reasons that nobody chose: a probe they keep away for hours is reported."""
@@ -302,7 +303,8 @@ class Gate:
         if reason in PRESSING:
             self._put_off_since_s.setdefault(due.key, now_s)
         since_s = self._put_off_since_s.get(due.key)
-        return since_s is not None and now_s - since_s >= STARVED_S
+        patience_s = max(STARVED_S, STARVED_ROUNDS * self._board.read().pace.beat.gpu_s)
+        return since_s is not None and now_s - since_s >= patience_s
 
     async def ended(
         self, due: Due, report: RunReport, before: Conditions, at: Instant, *, jumped: bool

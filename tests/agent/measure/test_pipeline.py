@@ -16,9 +16,9 @@ from gpud.agent.history.schema import FILE
 from gpud.agent.measure.conditions import Conditions
 from gpud.agent.measure.contexts import Contexts
 from gpud.agent.measure.gate import FEWEST_RUNS, STARVED_S
-from gpud.agent.measure.pace import Rounds, plan
+from gpud.agent.measure.pace import Beat, Rounds, plan
 from gpud.agent.regression.service import Regression
-from gpud.agent.state.snapshot import ProbeKey
+from gpud.agent.state.snapshot import PaceState, ProbeKey
 from gpud.core.clock import Instant
 from gpud.core.health import Level
 from gpud.core.sample import Failure, Pace, Reason, Skip
@@ -408,6 +408,22 @@ async def test_probe_put_off_for_too_long_is_reported_until_it_runs(bench: Clock
     await pipeline.round(Of(Pace.SMALL))
     await pipeline.round(Of(Pace.SMALL))
     assert bench.board.read().health["gate"].level is Level.OK
+    await history.close()
+
+
+async def test_probe_is_put_off_for_too_long_only_after_three_rounds_of_a_stretched_pace(
+    bench: Clocked,
+) -> None:
+    bench.step_s, bench.looks = STARVED_S / 8, [BUSY]
+    pipeline, history = bench.make()
+    bench.board.publish(pace=PaceState(Beat(gpu_s=STARVED_S)))
+    began_s = bench.moment_s
+    while bench.moment_s < began_s + 2.5 * STARVED_S:
+        await pipeline.round(Of(Pace.SMALL))
+    assert "gate" not in bench.board.read().health
+    while bench.moment_s < began_s + 4.5 * STARVED_S:
+        await pipeline.round(Of(Pace.SMALL))
+    assert bench.board.read().health["gate"].reason == "starved"
     await history.close()
 
 
