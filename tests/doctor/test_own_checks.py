@@ -218,7 +218,8 @@ def test_a_file_that_cannot_be_read_or_understood_is_reported(tmp_path: Path) ->
 
 
 def test_setting_that_no_longer_exists_is_named(tmp_path: Path) -> None:
-    path = written(config_path(str(tmp_path)), "[http]\nmax_connections = 3\n", 0o644)
+    path = config_path(str(tmp_path))
+    written(path, "[http]\nmax_connections = 3\n", 0o644)
     finding = check_settings(tmp_path)
     expect(finding, ADVICE, "http.max_connections is no longer a setting")
     assert finding.fix == f"remove it from {path}"
