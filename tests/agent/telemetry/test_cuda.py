@@ -47,7 +47,7 @@ class Bench:
         post(self.board, event)
 
     def says(self) -> Answer | None:
-        answer = asyncio.run(self.source.collect(frozenset()))
+        answer = asyncio.run(self.source.collect())
         if answer is not None:
             self.happens(source_answered(answer, 1e9 + self.at_s))
         return answer

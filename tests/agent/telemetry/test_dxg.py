@@ -66,7 +66,7 @@ class Machine:
         return Instant(self.at_s, self.at_s)
 
     async def answered(self, source: Dxg) -> dict[str, float | str | Absent]:
-        answer = await source.collect(frozenset())
+        answer = await source.collect()
         assert (answer.source, answer.level, answer.reason) == ("dxg", 1, None)
         return {reading.field: reading.value for reading in answer.readings}
 
@@ -218,6 +218,6 @@ async def test_a_lister_that_fails_in_any_way_is_a_reason(
 ) -> None:
     machine = Machine(tmp_path)
     lister = (sys.executable, "-I", "-c", program) if program else ("/nonexistent/python",)
-    reading = (await machine.source(lister).collect(frozenset())).readings[1]
+    reading = (await machine.source(lister).collect()).readings[1]
     assert (reading.field, reading.value) == ("driver_folder", Absent.FAILED)
     assert reading.detail

@@ -16,7 +16,7 @@ from gpud.agent.telemetry.sources.nvml import HELPER
 from gpud.core.errors import TelemetryError
 from gpud.core.sample import Absent
 from gpud.core.settings import parse
-from tests.agent.telemetry.nvml_source import EVERYTHING, by_field, collected, settings_for, telling
+from tests.agent.telemetry.nvml_source import by_field, collected, settings_for, telling
 from tests.fuse import Stalling, stalling, usable
 from tests.standins.build import build_libnvml, rewrite_script
 from tests.waiting import until
@@ -119,7 +119,7 @@ async def test_on_battery_nvml_is_asked_seldom_and_let_go_so_that_the_gpu_may_sl
         assert first.reason is None
         assert laptop.pid is None, "nothing holds the GPU between two answers"
         laptop.clock.ahead_s += 290
-        assert await laptop.source.collect(EVERYTHING) is None
+        assert await laptop.source.collect() is None
         assert first.holds(laptop.clock.now().mono_s), "and its answer is shown meanwhile"
         laptop.clock.ahead_s += 10
         assert (await laptop.collect()).reason is None
