@@ -52,6 +52,10 @@ async def test_nvml_is_opened_once_and_a_program_started_once_for_each_driver(
     with world.interop():
         assert await starts_in_an_hour() == 0
         calls = Counter(log.read_text().split())
+        await together.look(30.0)  # as before and after a run: what is made use of, and no more
+        more = Counter(log.read_text().split()) - calls
+        assert more["nvmlDeviceGetPerformanceState"] == 1
+        assert not {"nvmlInitWithFlags", "nvmlDeviceGetFanSpeed"} & more.keys()
         assert (calls["nvmlInitWithFlags"], calls["nvmlDeviceGetName"]) == (1, 1)
         assert calls["nvmlDeviceGetPowerUsage"] == calls["nvmlDeviceGetMemoryInfo_v2"] == HOUR
         library.unlink()

@@ -13,10 +13,10 @@ from gpud.agent import children
 from gpud.agent.measure.breaker import Standing, State
 from gpud.agent.telemetry.smi import REST_S
 from gpud.agent.telemetry.smi_output import ARGUMENTS
-from gpud.agent.telemetry.sources import nvidia_smi
+from gpud.agent.telemetry.sources import nvidia_smi, nvidia_smi_exe
 from gpud.core.sample import Absent
 from tests.agent.measure.ticking import HELD_UP_S, ticking
-from tests.agent.telemetry.smi_world import WSL2, World, line, once, soon, values
+from tests.agent.telemetry.smi_world import EXE, WSL2, World, line, once, soon, values
 from tests.events import breaker_changed, post
 from tests.fuse import stalling, usable
 from tests.waiting import until
@@ -240,7 +240,10 @@ async def test_a_stray_nvidia_smi_is_never_started_in_wsl(
 async def test_on_plain_linux_only_a_configured_nvidia_smi_is_started(world: World) -> None:
     for place in ("usr/bin/nvidia-smi", nvidia_smi.IN_WSL):
         world.says(place, line() + "\n")
-    assert await world.collect(nvidia_smi.create(world.context())) is None
+    world.says(EXE, line() + "\n")
+    with world.interop():
+        for module in (nvidia_smi, nvidia_smi_exe):
+            assert await world.collect(module.create(world.context())) is None
     assert world.spawned == 0
     other = world.says("opt/nvidia-smi", line(pstate="P2") + "\n")
     world.settings = f'[telemetry]\nnvidia_smi = "{other}"\n'
