@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -252,7 +253,7 @@ STORIES: dict[str, tuple[Callable[[Machine], Machine], list[Any]]] = {
         [],
     ),
     **{
-        f"a driver that is {reason.value}": (lambda m, reason=reason: lasting(m, reason), [])
+        f"a driver that is {reason.value}": (partial(lasting, reason=reason), [])
         for reason in (Reason.DEVICE_BUSY, Reason.NOT_READY, Reason.SPAWN_FAILED, Reason.KILLED)
     },
     "NVML silent for less than two minutes": (lambda m: m.silent(100), []),

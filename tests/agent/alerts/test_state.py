@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from gpud.agent.alerts.state import SHOWN_ENDED_S, AlertState, within
@@ -240,6 +241,26 @@ def test_without_a_readable_history_alerts_are_published_and_joined_later(tmp_pa
     living(folder, before)
     folder.rename(aside)
     living(folder, blocked, loaded=False, mono_s=700.0)
+
+
+def test_suspect_of_version_one_is_confirmed_by_its_second_window(tmp_path: Path) -> None:
+    item = finding()
+
+    async def before(life: Life) -> None:
+        await life.alarm(item)
+        assert life.firing == []
+
+    async def after(life: Life) -> None:
+        life.state.observe(item.key, standing(item.alarm, judged=9000), NOW_S)
+        await life.state.settle()
+        assert [row.stream for row in life.firing[0].evidence] == [item.key]
+
+    living(tmp_path, before)
+    suspect = {"found": msgspec.to_builtins(item), "judged": 1000}
+    row = msgspec.json.encode({"cases": [], "suspects": [suspect], "gpus": {}, "version": 1})
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
+        connection.execute("UPDATE states SET body = ? WHERE name = 'ledger'", (row.decode(),))
+    living(tmp_path, after)
 
 
 @pytest.mark.parametrize("body", ["[1", "{}", '{"version": 2, "cases": []}', '{"cases": [{}]}'])
