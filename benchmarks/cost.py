@@ -57,11 +57,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         library = given.library or build_libcuda(Path(scratch), LAPTOP)
         job = {"cuda_library": str(library), "cache_dir": scratch}
-        uuid = child("--inventory", job)[0]["devices"][0]["uuid"]
+        uuid = child("--serve", job)[0]["devices"][0]["uuid"]
         print(f"{'probe':<12} {'an hour':>8} {'GPU':>9} {'CPU':>9} {'wall':>9}")
         for spec in child("--list", {})[0]["probes"]:
             on = {"probe": spec["name"], **job}
-            report, cpu_s = child("--run", on | {"gpu": uuid} if spec["backend"] == "cuda" else on)
+            report, cpu_s = child(
+                "--serve", on | {"gpu": uuid} if spec["backend"] == "cuda" else on
+            )
             often = 3600 / interval_s[spec["pace"]] / spec["every"]
             gpu_share += 100 * often * report["gpu_seconds"] / 3600
             cpu_share += 100 * often * cpu_s / 3600

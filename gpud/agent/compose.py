@@ -162,12 +162,12 @@ class Agent:
         jitter = plan.jitter_ratio
         every(plan.telemetry_interval_s, "telemetry", self.telemetry.collect)
         small_s, large_s = plan.small_interval_s, plan.large_interval_s
-        every(small_s, "small", pipeline.round, Pace.SMALL, jitter_ratio=jitter)
+        every(small_s, "small", pipeline.round, {Pace.SMALL}, jitter_ratio=jitter)
         every(
             large_s,
             "large",
             pipeline.round,
-            Pace.LARGE,
+            {Pace.LARGE},
             jitter_ratio=jitter,
             first_after_s=LARGE_AFTER_S,
         )

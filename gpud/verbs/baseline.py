@@ -73,7 +73,7 @@ def published_rows(published: Any, parts: Sequence[object], chosen: Sequence[obj
 def chosen(status: Status, choice: Choice) -> list[StreamReport]:
     """Return the streams of a choice, whose GPU is a UUID's beginning, or "cpu".
 
-    Errors: ``GpudError`` where there is none, with what there is.
+    Errors: ``ConfigError`` where there is none, with what there is.
     """
     streams = [
         stream
@@ -84,7 +84,7 @@ def chosen(status: Status, choice: Choice) -> list[StreamReport]:
     ]
     if status.streams and not streams:
         names = dict.fromkeys(f"{stream.probe} {stream.mode}" for stream in status.streams)
-        raise GpudError("nothing that is judged has this name", fix=f"one of: {', '.join(names)}")
+        raise ConfigError("nothing that is judged has this name", fix=f"one of: {', '.join(names)}")
     return streams
 
 
@@ -151,7 +151,7 @@ def _accept(options: argparse.Namespace, place: Place, settings: Settings) -> in
     choices = _choices(place, settings, request)
     published = document(Path(settings.run_dir))
     if published is None:
-        raise GpudError("gpud has not published its status yet", fix="try again in a few seconds")
+        raise place.absence(Path(settings.run_dir))
     with legible():
         status = read(published)
         name = ", ".join(_choice_name(choice, status) for choice in choices)

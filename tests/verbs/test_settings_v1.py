@@ -51,6 +51,7 @@ def home() -> Iterator[Path]:
 def installed(home: Path, name: str) -> Path:
     path = home / "etc/gpud/gpud.toml"
     path.write_text((FILES / f"{name}.toml").read_text().replace("FOLDER", str(home)))
+    os.chown(path, -1, pwd.getpwnam("nobody").pw_gid)
     path.chmod(0o640)
     return path
 

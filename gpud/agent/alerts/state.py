@@ -26,9 +26,18 @@ from gpud.agent.regression.causes import DXG
 from gpud.agent.regression.detector import ChangeKind
 from gpud.agent.state.status import alert_report
 from gpud.core import advice, report
-from gpud.core.alerts import DRIVER_REGRESSION, FUNCTION_LOST, SLOWDOWN, UNWELL, Alert, Cause
+from gpud.core.alerts import (
+    DRIVER_REGRESSION,
+    FUNCTION_LOST,
+    KNOWN_ISSUE,
+    SLOWDOWN,
+    UNWELL,
+    Alert,
+    Cause,
+)
 from gpud.core.errors import StoreError
 from gpud.show.document import AlertReport
+from gpud.show.known_faults import SEEN
 
 if TYPE_CHECKING:
     import sqlite3
@@ -232,12 +241,24 @@ class AlertState:
         platform = self._platform
         alerts = [wording.lost(loss, self._gpus, platform) for loss in lost.values()]
         self.sync({FUNCTION_LOST}, alerts, now.wall_s)
+        self._check_known_faults(snapshot, now)
         self._check_components(snapshot, now)
         self._publish()
+
+    def _check_known_faults(self, snapshot: Snapshot, now: Instant) -> None:
+        """Raise the alerts of known faults. Those of an earlier run go on until it is known."""
+        faults = snapshot.known_faults
+        alerts = [wording.known_issue(fault, now.wall_s) for fault in faults if fault.alarm]
+        early = now.mono_s - self._started_s < functions.PATIENCE_S
+        decided = {fault.id for fault in faults if fault.state == SEEN}
+        fired = {alert.labels["id"] for alert in self._alerts.values() if alert.name == KNOWN_ISSUE}
+        self.sync({KNOWN_ISSUE}, alerts, now.wall_s, fired - decided if early else ())
 
     def _check_components(self, snapshot: Snapshot, now: Instant) -> None:
         """Raise the alerts of components. Those of an earlier run go on until it is known."""
         health, lost = snapshot.health, {subject.kind for subject in self._functions.lost}
+        if any(fault.alarm for fault in snapshot.known_faults):
+            lost.add(functions.KNOWN_FAULT)
         pending = self._functions.pending
         self._components.update(health, now.mono_s, lost=lost, pending=pending)
         reported = sorted(self._components.reported)

@@ -24,6 +24,7 @@ import msgspec
 import gpud
 from gpud import regular_file
 from gpud.agent import children, platform
+from gpud.agent.capture import faults
 from gpud.agent.children import ENVIRONMENT
 from gpud.agent.measure import conditions
 from gpud.agent.measure.breaker import State
@@ -115,6 +116,7 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     programs: dict[str, RecordedProgram | None] = {}  # None: it is not there
     cuda: Inventory = Inventory()
     unanswered: dict[str, str] = {}  # part -> why it is empty
+    known_faults: dict[str, str] = {}  # id -> state: seen, applies, reported
     doctor: Any = None  # the document of `gpud doctor --json`
     status: Any = None  # the document of `gpud status --json`
 
@@ -164,7 +166,8 @@ async def record(settings: Settings, config: Path, *, smi: bool) -> Capture:
         doctor=doctor,
         status=status,
     )
-    return msgspec.structs.replace(capture, machine=described(capture))
+    known = faults.matched(capture)
+    return msgspec.structs.replace(capture, machine=described(capture), known_faults=known)
 
 
 def hang_of(breaker: Any) -> str | None:  # noqa: ANN401  # of another program's document
@@ -179,7 +182,7 @@ def described(capture: Capture) -> str:
     texts = [(c.call, c.value) for c in capture.nvml.calls if isinstance(c.value, str)]
     gpus = [value for call, value in texts if call == "nvmlDeviceGetName"]
     gpus = gpus or [device.name for device in capture.cuda.devices]
-    driver = dict(reversed(texts)).get("nvmlSystemGetDriverVersion")
+    driver = faults.driver(capture)
     kernel = capture.files.get("/proc/sys/kernel/osrelease", "").strip()
     place = {"1": "WSL 1", "2": "WSL 2"}.get(wsl.version(kernel), "Linux")
     release = capture.files.get("/etc/os-release", "")
@@ -217,7 +220,7 @@ async def _cuda(settings: Settings, hangs: str | None) -> Inventory:
         sysroot=settings.sysroot,
         start_limit_s=CUDA_START_LIMIT_S,
     )
-    command = (*PYTHON, "gpud.child", "--inventory")
+    command = (*PYTHON, "gpud.child", "--serve")
     try:
         ended = await _answer(command, json.dumps(asdict(job)).encode())
         answer = wire.decode(ended.stdout, Inventory)

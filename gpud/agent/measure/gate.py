@@ -40,7 +40,8 @@ BUSY_RATIO = 0.05
 """Another process used the GPU for more of the time than this."""
 BUSY_MEMORY_BYTES = 128 << 20
 """Memory that appeared or went during a run by more than this was another process's: a desktop's
-windows come and go below it, and gpud has given its own back when the second look is taken."""
+windows come and go below it, and gpud has given its own back when the second look is taken, all but
+a context that was opened in this run."""
 LOW_RATIO = 0.9
 """Of the usual SM clock; below, the run was in a slow power state."""
 USUAL_RUNS = 50
@@ -183,12 +184,17 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(present) if len(present) >= FEWEST_RUNS else None
 
 
-def _busy(before: Conditions, after: Conditions) -> bool:
+def _appeared(before: Conditions, after: Conditions) -> float:
+    """Return the memory that has appeared in between; 0 where it is not known."""
+    first, last = before.memory_used_bytes, after.memory_used_bytes
+    return 0.0 if first is None or last is None else last - first
+
+
+def _busy(before: Conditions, after: Conditions, own_bytes: float) -> bool:
     used = before.utilization_gpu_ratio  # the reading after the run shows our own use
     if used is not None and used > BUSY_RATIO:
         return True
-    first, last = before.memory_used_bytes, after.memory_used_bytes
-    return first is not None and last is not None and abs(last - first) > BUSY_MEMORY_BYTES
+    return abs(_appeared(before, after) - own_bytes) > BUSY_MEMORY_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +242,7 @@ class Gate:
         self._now = now
         self._own_ended_s: dict[str, float] = {}
         self._need_bytes: dict[_RunKey, int] = {}
+        self._context_bytes: dict[str, float] = {}  # what appeared with the last one, by GPU
         self._put_off_since_s: dict[_RunKey, float] = {}
         self._past: dict[_RunKey, dict[bool | None, Past]] = {}  # by power source
 
@@ -285,7 +292,7 @@ class Gate:
         past = await self._past_of(due.key, ac=after.ac)
         resumed_s = self._board.read().machine.resumed_mono_s
         raised = {
-            Flag.BUSY: _busy(before, after),
+            Flag.BUSY: _busy(before, after, self._own_bytes(due, report, before, after)),
             Flag.LOW: past.slow(after),
             Flag.RESUME: resumed_s is not None and at.mono_s - resumed_s < RESUMED_S,
             Flag.COLD: report.conditions.get("settled") is False,  # the warm-up's runs disagreed
@@ -297,6 +304,20 @@ class Gate:
             past.learn(after, flags)
         around = {**conditions.named("before", before), **conditions.named("after", after)}
         return replace(report, conditions={**report.conditions, **around}), flags
+
+    def _own_bytes(
+        self, due: Due, report: RunReport, before: Conditions, after: Conditions
+    ) -> float:
+        """Return what a context of ours takes that was opened in this run: what the last one took.
+
+        Nobody says how much that is, so the first one is not questioned.
+        """
+        if due.uuid is None or report.conditions.get("context_s") is None:
+            return 0.0
+        appeared = _appeared(before, after)
+        last_bytes = self._context_bytes.get(due.uuid, appeared)
+        self._context_bytes[due.uuid] = appeared
+        return last_bytes
 
     async def _past_of(self, run: _RunKey, *, ac: bool | None) -> Past:
         """Return the last runs on this power source, from the history the first time."""

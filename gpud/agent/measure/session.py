@@ -108,13 +108,15 @@ class Session:
                 yield line
                 if isinstance(line, InventoryLine) and line.inventory.failure is None:
                     devices = chosen(line.inventory.devices, self._request.gpus)
-        plan: list[tuple[ProbeSpec, Device | None]]
-        plan = [(spec, None) for spec in specs if spec.backend is Backend.CPU]
-        plan += [(spec, device) for spec in on_gpu for device in devices]
-        for repeat in range(1, self._request.repeat + 1):
-            for spec, device in plan:
-                async for line in self._run(repeat, spec, device):
-                    yield line
+        on_cpu = [spec for spec in specs if spec.backend is Backend.CPU]
+        # All of a GPU after each other: what is held is one child, and with it one GPU context.
+        places = [(on_cpu, None), *((on_gpu, device) for device in devices)]
+        async with self._launcher.held():
+            for probes, device in places:
+                for repeat in range(1, self._request.repeat + 1):
+                    for spec in probes:
+                        async for line in self._run(repeat, spec, device):
+                            yield line
 
     async def _inventory(self, specs: Sequence[ProbeSpec]) -> AsyncGenerator[ProbeLine, None]:
         facts = platform.facts(self._settings.sysroot)
@@ -127,7 +129,7 @@ class Session:
             yield WaitLine(message=f"the agent starts no GPU work (open): {standing.detail}")
             yield WaitLine(message=f"  fix: {standing.fix}")
         try:
-            async for result in self._patiently(None, self._job(specs[0], None)):
+            async for result in self._patiently(None, self._job(None, None)):
                 if isinstance(result, Inventory):
                     no_gpu = None
                     if result.failure is not None and not (
@@ -214,7 +216,7 @@ class Session:
         }
         return {mode: Usual(median(values), len(values)) for mode, values in past.items() if values}
 
-    def _job(self, spec: ProbeSpec, device: Device | None) -> Job:
+    def _job(self, spec: ProbeSpec | None, device: Device | None) -> Job:
         job = launch.job_of(self._settings, spec, None if device is None else device.uuid)
         return dataclasses.replace(job, cache_dir=self._cache_dir())
 

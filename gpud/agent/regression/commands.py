@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from gpud.core.errors import GpudError
+from gpud.core.errors import ConfigError
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Choice:
 def with_uuid(name: Name, gpus: Mapping[str, ListedGpu]) -> Name:
     """Return the UUID of the GPU that is named by its number; what is no number stays.
 
-    Errors: ``GpudError`` for a number that no GPU has.
+    Errors: ``ConfigError`` for a number that no GPU has.
     """
     if name is None or not (name.isascii() and name.isdigit()):
         return name
@@ -72,7 +72,7 @@ def with_uuid(name: Name, gpus: Mapping[str, ListedGpu]) -> Name:
             return uuid
     listed = sorted(gpus.values(), key=lambda gpu: gpu.number)
     there = escaped(", ".join(f"{gpu.number} ({gpu.name})" for gpu in listed))
-    raise GpudError(f"there is no GPU {name:.60}", fix=f"one of: {there}" if there else None)
+    raise ConfigError(f"there is no GPU {name:.60}", fix=f"one of: {there}" if there else None)
 
 
 EVERYTHING: Final = Choice()

@@ -22,6 +22,7 @@ from gpud.show.document import (
     ComparisonReport,
     Counters,
     CudaReport,
+    FaultReport,
     LastRun,
     ReadingReport,
     RunFailure,
@@ -79,6 +80,7 @@ def document(snapshot: Snapshot, *, now: Instant) -> Status:
         telemetry=_telemetry(snapshot.telemetry, now),
         alerts=tuple(alert_report(alert) for alert in snapshot.alerts.alerts),
         sinks=snapshot.alerts.sinks,
+        known_faults=tuple(built(FaultReport, fault) for fault in snapshot.known_faults),
         store=snapshot.store,
         counters=built(
             Counters,

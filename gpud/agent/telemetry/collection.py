@@ -103,6 +103,10 @@ def create(context: SourceContext) -> tuple[dict[str, TelemetrySource], dict[str
     Returns those that answer by themselves, and those that start a program.
     """
     usable, refused = discovery.modules(folder, OFFERS)
+    for name, module in tuple(usable.items()):
+        if module.NAME not in LEVELS:
+            del usable[name]
+            refused[name] = "its NAME has no place in gpud.core.telemetry.LEVELS"
     for name, why in refused.items():
         log.error("telemetry_source_refused", source=name, reason=why)
     quick: dict[str, TelemetrySource] = {}

@@ -74,7 +74,7 @@ def _from_child(machine: Machine, library: LibraryFiles) -> Finding:
         sysroot=settings.sysroot,
         start_limit_s=machine.command_limit_s,
     )
-    command = [sys.executable, "-I", "-m", "gpud.child", "--inventory"]
+    command = [sys.executable, "-I", "-m", "gpud.child", "--serve"]
     ended = machine.run(command, stdin=json.dumps(asdict(job)), limit_s=NEVER_S)
     try:
         return _inventory(machine, msgspec.json.decode(ended.stdout, type=CudaReport), library)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from gpud.agent.alerts.state import SHOWN_ENDED_S, AlertState, within
 from gpud.agent.history.schema import FILE
@@ -18,14 +19,15 @@ from gpud.agent.history.store import History
 from gpud.agent.regression.contexts import Difference
 from gpud.agent.regression.evaluation import StreamAlarm
 from gpud.agent.state.board import Board
+from gpud.agent.state.snapshot import AlertsState
 from gpud.core.alerts import Alert, Severity
 from gpud.core.clock import Instant
 from gpud.core.errors import StoreError
 from gpud.core.health import Level
 from gpud.core.text import escaped
 from tests.agent.alerts.alarms import NOW_S, alarm, finding, grave, standing
-from tests.events import health_set, made, post
-from tests.snapshots import full
+from tests.events import altered, health_set, made, post
+from tests.snapshots import FAULTS, full
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -210,6 +212,64 @@ def test_failed_component_is_an_alert_and_a_restart_does_not_end_it(tmp_path: Pa
     living(copied, third)
 
 
+SEEN, ADVISED = FAULTS
+
+
+def test_known_fault_alarms_only_with_a_call_that_failed_and_a_restart_does_not_end_it(
+    tmp_path: Path,
+) -> None:
+    quiet = structs.replace(SEEN, alarm=False)
+
+    async def first(life: Life) -> None:
+        life.board.publish(known_faults=(quiet, ADVISED))
+        life.pass_s(600)
+        assert life.firing == []
+        life.board.publish(known_faults=FAULTS)
+        life.pass_s(1)
+        (alert,) = life.firing
+        labels = {"id": "wsl-1", "effect": "hang"}
+        assert (alert.name, alert.labels, alert.fix) == ("GpudKnownIssue", labels, "wsl --update")
+        await life.state.close()
+
+    async def second(life: Life) -> None:
+        life.pass_s(30)  # the kernel's log is not read yet
+        life.board.publish(known_faults=(structs.replace(SEEN, state="applies", alarm=False),))
+        life.pass_s(30)
+        (alert,) = life.firing
+        life.board.publish(known_faults=FAULTS)
+        life.pass_s(30)
+        assert [a.starts_s for a in life.firing] == [alert.starts_s]
+        life.board.publish(known_faults=(quiet,))
+        life.pass_s(1)
+        assert life.firing == []
+
+    async def third(life: Life) -> None:
+        life.pass_s(899)
+        assert len(life.firing) == 1
+        life.pass_s(2)
+        assert life.firing == []  # the machine was started anew
+
+    living(tmp_path, first)
+    (copied := tmp_path / "copied").mkdir()
+    (copied / FILE).write_bytes((tmp_path / FILE).read_bytes())
+    living(tmp_path, second)
+    living(copied, third)
+
+
+def test_parts_that_a_known_fault_explains_are_no_second_alert(tmp_path: Path) -> None:
+    async def stuck(life: Life) -> None:
+        life.health(Level.FAILED)
+        life.pass_s(300)
+        shown = {(alert.name, alert.labels.get("component")) for alert in life.firing}
+        assert shown == {("GpudKnownIssue", None), ("GpudUnwell", "http")}
+        life.board.publish(known_faults=(ADVISED,))
+        life.pass_s(300)
+        shown = {(alert.name, alert.labels.get("component")) for alert in life.firing}
+        assert shown >= {("GpudUnwell", "gpu"), ("GpudUnwell", "probes")}
+
+    living(tmp_path, stuck, board=Board(altered(full(), alerts=AlertsState())))
+
+
 def test_without_a_readable_history_alerts_are_published_and_joined_later(tmp_path: Path) -> None:
     folder, aside = tmp_path / "state", tmp_path / "aside"
     folder.mkdir()
@@ -346,7 +406,7 @@ def test_gpus_are_called_by_their_number_and_name(tmp_path: Path) -> None:
     async def test(life: Life) -> None:
         await life.alarm(grave(gpu="GPU-1"), finding("graph", gpu=uuid))
         life.pass_s(1)
-        (alert,) = life.firing
+        (alert,) = (each for each in life.firing if each.evidence)
         assert f"GPU 0 ({escaped(full().gpus[uuid].name)})" in alert.description
 
     living(tmp_path, test, board=Board(full()))

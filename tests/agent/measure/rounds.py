@@ -41,28 +41,38 @@ if TYPE_CHECKING:
 CHILD = """
 import json, pathlib, sys
 folder = pathlib.Path(sys.argv[1])
-state = json.loads((folder / "state").read_text())
 verb = sys.argv[2]
-job = {} if verb == "--list" else json.load(sys.stdin)
-with (folder / "calls").open("a") as calls:
-    calls.write(f"{verb} {job.get('probe', '')} {job.get('gpu', '')}\\n")
+def noted(words):
+    with (folder / "calls").open("a") as calls:
+        calls.write(words + "\\n")
 def device(index):
     return {"index": index, "uuid": f"GPU-{index}", "name": "n", "pci_bus_id": "b",
             "compute_capability": "8.9", "sm_count": 1, "l2_bytes": 1, "memory_total_bytes": 1}
 spec = {"unit": "seconds", "modes": ["m"], "budget_s": 10.0, "summary": "s"}
+def said():
+    return json.loads((folder / "state").read_text())
 if verb == "--list":
+    noted(verb)
+    state = said()
     print(json.dumps({"refused": state.get("refused", {}), "probes": [
         {**spec, "name": n, "backend": b, "pace": p, **dict(*more)}
         for n, b, p, *more in state["specs"]]}))
-elif verb == "--inventory":
-    devices = [device(index) for index in range(state["gpus"])]
-    print(json.dumps({"failure": state.get("failure"), "devices": devices}))
-else:
+    sys.exit()
+noted("begun")
+for line in sys.stdin:
+    state, job = said(), json.loads(line)
+    if not job["probe"]:
+        noted("inventory")
+        devices = [device(index) for index in range(state["gpus"])]
+        print(json.dumps({"failure": state.get("failure"), "devices": devices}), flush=True)
+        continue
+    noted(f"run {job['probe']} {job['gpu']}")
     backend = next(b for n, b, *_ in state["specs"] if n == job["probe"])
     broken = {"reason": state["broken"], "detail": "d"} if "broken" in state else None
     print(json.dumps({"probe": job["probe"], "backend": backend, "failure": broken,
         "device": device(int(job["gpu"][4:])) if job["gpu"] else None,
-        "vram_peak_bytes": state.get("vram", 0), "conditions": state.get("conditions", {})}))
+        "vram_peak_bytes": state.get("vram", 0), "conditions": state.get("conditions", {})}),
+        flush=True)
 """
 SPECS = [
     ["cpu_call", "cpu", "small"],
@@ -187,7 +197,7 @@ class Bench:
         async def story() -> None:
             pipeline, history = self.make()
             for pace in paces:
-                await pipeline.round(pace)
+                await pipeline.round({pace})
             await history.close()
 
         asyncio.run(story())

@@ -33,6 +33,8 @@ from tests import snapshots
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from gpud.core.sample import Condition
+
     Rows: TypeAlias = list[tuple[int, Conditions, tuple[Flag, ...]]]
     """How many runs, with which conditions after them, and how they were flagged."""
 
@@ -215,6 +217,7 @@ def flags(
     past: Rows = USUAL,
     settled: bool = True,
     jumped: bool = False,
+    context_s: float | None = None,
 ) -> list[tuple[Flag, ...]]:
     """The flags of runs in a row, by the conditions after them and the runs in the history."""
     looks = iter(after)
@@ -230,7 +233,8 @@ def flags(
     at = Instant(0.0, 1000.0)
     board = Board(snapshots.bare())
     gate = Gate(GateSettings(), cast("Any", observer), cast("Any", history), board, lambda: at)
-    report = RunReport("launch", Backend.CUDA, DEVICE, conditions={"settled": settled})
+    seen: dict[str, Condition] = {"settled": settled, "context_s": context_s}
+    report = RunReport("launch", Backend.CUDA, DEVICE, conditions=seen)
 
     async def runs() -> list[tuple[Flag, ...]]:
         return [(await gate.ended(DUE, report, before, at, jumped=jumped))[1] for _ in after]
@@ -277,6 +281,13 @@ def test_ordinary_unknown_and_at_the_limit_raise_no_flag(after: Conditions, past
 )
 def test_flags_have_their_signs(after: Conditions, past: Rows, flag: Flag) -> None:
     assert flags(after, past=past) == [(flag,)]
+
+
+def test_memory_of_the_context_that_a_run_has_opened_is_its_own() -> None:
+    opened, more = (replace(AFTER, memory_used_bytes=mib * MIB) for mib in (1500.0, 1629.0))
+    rounds = [opened, opened, more, opened, opened]
+    assert flags(*rounds, context_s=0.1) == [(), (), (Flag.BUSY,), (Flag.BUSY,), ()]
+    assert flags(opened) == [(Flag.BUSY,)]
 
 
 def test_several_flags_come_in_one_order() -> None:

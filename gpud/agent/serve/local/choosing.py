@@ -1,6 +1,6 @@
 """The alerts, streams and GPUs that a request names; what does not exist is refused with what does.
 
-Errors of every function: ``ConfigError`` or ``GpudError`` with the names there are.
+Errors of every function: ``ConfigError`` with the names there are.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpud.agent.regression.commands import CPU, Choice, with_uuid
 from gpud.core.alerts import SHORT
-from gpud.core.errors import ConfigError, GpudError
+from gpud.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -148,5 +148,5 @@ def expected(snapshot: Snapshot, names: tuple[str, ...]) -> Mapping[str, Expecte
                 f"{uuid} ({gpu.name})" for uuid, gpu in snapshot.changes.expected.items()
             )
             fix = f"one of: {there}, or all" if there else None
-            raise GpudError(f"no GPU {name} is expected here", fix=fix)
+            raise ConfigError(f"no GPU {name} is expected here", fix=fix)
     return {uuids[name.lower()]: snapshot.changes.expected[uuids[name.lower()]] for name in names}
