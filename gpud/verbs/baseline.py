@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpud import client, output
-from gpud.agent.regression.commands import CPU, EVERYTHING, Choice
+from gpud.agent.regression.commands import CPU, EVERYTHING, Choice, with_uuid
 from gpud.arguments import OK
 from gpud.core.errors import ConfigError, GpudError
 from gpud.core.requests import AcceptRequest, ChoiceLine, ResetRequest
@@ -52,7 +52,9 @@ def run(options: argparse.Namespace, place: Place) -> int:
         return place.report_absent(run_dir, as_json=options.json)
     with legible():
         status = read(published)
-        streams = chosen(status, with_uuid(_choice(options), status))
+        choice = _choice(options)
+        choice = replace(choice, gpu=with_uuid(choice.gpu, status.gpus))
+        streams = chosen(status, choice)
         rows = published_rows(published.get("streams"), status.streams, streams)
         shown = output.drawn(*tables(streams, status))
     if options.json:
@@ -66,22 +68,6 @@ def published_rows(published: Any, parts: Sequence[object], chosen: Sequence[obj
     """Return what the agent published of the chosen parts, with what this release does not read."""
     rows = list(zip(published or (), parts, strict=True))
     return [row for each in chosen for row, part in rows if part is each]
-
-
-def with_uuid(choice: Choice, status: Status) -> Choice:
-    """Put the UUID in the place of a GPU's number; what is no number stays.
-
-    Errors: ``ConfigError`` for a number that no GPU has.
-    """
-    if choice.gpu is None or not (choice.gpu.isascii() and choice.gpu.isdigit()):
-        return choice
-    for uuid, gpu in status.gpus.items():
-        if str(gpu.number) == choice.gpu:
-            return replace(choice, gpu=uuid)
-    gpus = sorted(status.gpus.values(), key=lambda gpu: gpu.number)
-    there = ", ".join(f"{gpu.number} ({gpu.name})" for gpu in gpus)
-    fix = f"one of: {escaped(there)}" if there else None
-    raise ConfigError(f"there is no GPU {choice.gpu:.60}", fix=fix)
 
 
 def chosen(status: Status, choice: Choice) -> list[StreamReport]:

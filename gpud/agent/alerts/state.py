@@ -18,7 +18,7 @@ import structlog
 from gpud.agent.alerts import causes, functions, wording
 from gpud.agent.alerts.functions import Components, Functions, SavedFunctions
 from gpud.agent.alerts.message import RANK
-from gpud.agent.alerts.slowdowns import AlarmFinding, Incident, Slowdowns, Suspect
+from gpud.agent.alerts.slowdowns import AlarmFinding, Incident, Slowdowns
 from gpud.agent.history import queries, records
 from gpud.agent.history.queries import Sides
 from gpud.agent.history.records import SavedState, encoded
@@ -73,11 +73,18 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 
+class SavedSuspect(msgspec.Struct):
+    """A suspect as version 0.1 wrote it."""
+
+    finding: AlarmFinding = msgspec.field(name="found")
+    judged: int
+
+
 class SavedIncidents(msgspec.Struct):
     """The row of incidents. ``gpus`` names GPUs by UUID: "GPU 0 (NVIDIA T400)"."""
 
     incidents: list[Incident] = msgspec.field(name="cases", default_factory=list)
-    suspects: list[Suspect] = []
+    suspects: list[SavedSuspect] = []
     gpus: dict[str, str] = {}
     version: Literal[1] = 1
 
@@ -184,7 +191,7 @@ class AlertState:
             since_s = self._now().wall_s - SHOWN_ENDED_S
             alerts, past, worked = await self._history.read(_read, since_s)
             self._slowdowns.incidents = past.incidents
-            self._slowdowns.suspects = past.suspects
+            self._slowdowns.incidents += (Incident([s.finding], s.judged) for s in past.suspects)
             self._functions.resume(worked)
             self._gpus = past.gpus | self._gpus
             # What fires goes on as it was; what ended does not hide what fires again.
@@ -283,6 +290,7 @@ class AlertState:
         alerts = [
             wording.slowdown(i, self._gpus, platform, machine=slowdowns.machine_slowed(i))
             for i in slowdowns.incidents
+            if i.name
         ]
         self.sync(OF_INCIDENTS, alerts, self._now().wall_s)
         slowdowns.drop_ended()
@@ -314,7 +322,7 @@ class AlertState:
         if not self._unwritten and basis == self._written:
             return
         alerts = dict(self._unwritten)
-        incidents = SavedIncidents(slowdowns.incidents, slowdowns.suspects, self._gpus)
+        incidents = SavedIncidents(slowdowns.incidents, [], self._gpus)
         now_s = self._now().wall_s
         states = [
             SavedState(name, 0, now_s, encoded(body))

@@ -288,7 +288,7 @@ async def _programs(settings: Settings, *, smi: bool) -> dict[str, RecordedProgr
         return ProgramStart(places, arguments, environment, trouble)
 
     in_wsl = bool(platform.facts(root).get("wsl"))
-    query = smi_output.arguments()
+    query = smi_output.ARGUMENTS
     starts: dict[str, ProgramStart] = {}
     if in_wsl:
         wslinfo = (str(Path(root, "usr/bin/wslinfo")),)
@@ -306,19 +306,16 @@ async def _started(start: ProgramStart) -> RecordedProgram | None:
     arguments = start.arguments
     if start.trouble is not None:
         return RecordedProgram(arguments=arguments, error=start.trouble)
-    for arguments in (start.arguments, smi_output.arguments(smi_output.OLDER)):
-        try:
-            ended = await children.run_program(
-                start.places,
-                arguments,
-                deadline_s=DEADLINE_S,
-                grace_s=GRACE_S,
-                environment=start.environment,
-            )
-        except OSError as error:
-            return RecordedProgram(arguments=arguments, error=f"cannot start: {error.strerror}")
-        if not ended.code or not smi_output.refuses_a_column(ended.code, ended.stdout):
-            break
+    try:
+        ended = await children.run_program(
+            start.places,
+            arguments,
+            deadline_s=DEADLINE_S,
+            grace_s=GRACE_S,
+            environment=start.environment,
+        )
+    except OSError as error:
+        return RecordedProgram(arguments=arguments, error=f"cannot start: {error.strerror}")
     if ended.code == children.NOT_THERE and not ended.stdout:
         return None
     if ended.killed:

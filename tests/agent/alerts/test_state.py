@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -274,22 +275,27 @@ def test_without_a_readable_history_alerts_are_published_and_joined_later(tmp_pa
     folder.mkdir()
 
     async def before(life: Life) -> None:
-        life.health(Level.FAILED, "store")
+        for component in ("store", "alerts"):
+            life.health(Level.FAILED, component)
         life.pass_s(130)
-        life.state.acknowledge(life.firing[0].fingerprint, NOW_S)
+        (store,) = (a for a in life.firing if a.labels == {"component": "store"})
+        life.state.acknowledge(store.fingerprint, NOW_S)
+        life.health(Level.OK, "alerts")
+        life.pass_s(1)
         await life.alarm(grave())
 
     async def blocked(life: Life) -> None:
         with pytest.raises(StoreError):
             await life.state.load()
-        for component in ("store", "http"):
+        for component in ("store", "http", "alerts"):
             life.health(Level.FAILED, component)
         life.pass_s(130)
-        assert [alert.acknowledged_s for alert in life.firing] == [None, None]
+        assert [alert.acknowledged_s for alert in life.firing] == [None, None, None]
         aside.rename(folder)
         await life.state.load()
         await life.state.settle()
-        assert len(life.firing) == len(await life.rows()) == 3
+        assert len(life.firing) == 4  # what ended before does not hide what fires again
+        assert len(await life.rows()) == 5
         assert life.firing[-1].acknowledged_s == NOW_S
 
     living(folder, before)
@@ -297,29 +303,24 @@ def test_without_a_readable_history_alerts_are_published_and_joined_later(tmp_pa
     living(folder, blocked, loaded=False, mono_s=700.0)
 
 
-def test_alert_that_ended_before_does_not_hide_that_it_fires_again(tmp_path: Path) -> None:
-    folder, aside = tmp_path / "state", tmp_path / "aside"
-    folder.mkdir()
+def test_suspect_of_version_one_is_confirmed_by_its_second_window(tmp_path: Path) -> None:
+    item = finding()
 
     async def before(life: Life) -> None:
-        life.health(Level.FAILED, "store")
-        life.pass_s(130)
-        life.health(Level.OK, "store")
-        life.pass_s(1)
-        await life.state.settle()
+        await life.alarm(item)
+        assert life.firing == []
 
-    async def blocked(life: Life) -> None:
-        life.health(Level.FAILED, "store")
-        life.pass_s(130)
-        aside.rename(folder)
-        await life.state.load()
+    async def after(life: Life) -> None:
+        life.state.observe(item.key, standing(item.alarm, judged=9000), NOW_S)
         await life.state.settle()
-        assert len(life.firing) == 1
-        assert len(await life.rows()) == 2
+        assert [row.stream for row in life.firing[0].evidence] == [item.key]
 
-    living(folder, before)
-    folder.rename(aside)
-    living(folder, blocked, loaded=False, mono_s=700.0)
+    living(tmp_path, before)
+    suspect = {"found": msgspec.to_builtins(item), "judged": 1000}
+    row = msgspec.json.encode({"cases": [], "suspects": [suspect], "gpus": {}, "version": 1})
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
+        connection.execute("UPDATE states SET body = ? WHERE name = 'ledger'", (row.decode(),))
+    living(tmp_path, after)
 
 
 @pytest.mark.parametrize("body", ["[1", "{}", '{"version": 2, "cases": []}', '{"cases": [{}]}'])
@@ -354,25 +355,16 @@ def test_what_ended_is_published_up_to_a_number(tmp_path: Path) -> None:
                 body = json.dumps({**json.loads(text), **over, "firing": False})
                 row = (f"{number:016x}", at_s, at_s, at_s, body)
                 connection.execute("INSERT INTO alerts VALUES (?, ?, ?, ?, ?)", row)
+            none = ("0", NOW_S + 2000, NOW_S, NOW_S + 2000, '{"name": 3}')  # no alert at all
+            connection.execute("INSERT INTO alerts VALUES (?, ?, ?, ?, ?)", none)
 
     async def after(life: Life) -> None:
         await life.state.settle()
-        assert (len(life.firing), len(life.published)) == (1, 33)
+        assert (len(life.firing), len(life.published)) == (1, 32)
 
     living(tmp_path, before)
     fill()
     living(tmp_path, after)
-
-
-def test_row_that_is_no_alert_is_passed_over(tmp_path: Path) -> None:
-    async def test(life: Life) -> None:
-        await life.alarm(grave())
-        assert len(await life.rows()) == 1
-        with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
-            connection.execute("UPDATE alerts SET body = ?", (json.dumps({"name": 3}),))
-        assert await life.rows() == []
-
-    living(tmp_path, test)
 
 
 def test_history_that_was_begun_again_gets_all_that_fires(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.regression.commands import CPU, Choice
+from gpud.agent.regression.commands import CPU, Choice, with_uuid
 from gpud.core.alerts import SHORT
 from gpud.core.errors import ConfigError
 
@@ -105,7 +105,7 @@ def existing(choice: Choice, snapshot: Snapshot) -> Choice:
     all_streams = streams(snapshot)
     if choice.gpu is not None:
         gpus = sorted({gpu for gpu, _, _ in all_streams})
-        choice = replace(choice, gpu=_whole(_by_number(choice.gpu, snapshot), gpus))
+        choice = replace(choice, gpu=_whole(with_uuid(choice.gpu, snapshot.gpus), gpus))
     _refuse_unknown("probe", choice.probe, {probe for _, probe, _ in all_streams})
     _refuse_unknown(
         "mode", choice.mode, {m for _, p, m in all_streams if choice.probe in {None, p}}
@@ -114,17 +114,6 @@ def existing(choice: Choice, snapshot: Snapshot) -> Choice:
         message = f"there are no figures of {choice}"
         raise ConfigError(message, fix="`gpud baseline show` says what there is")
     return choice
-
-
-def _by_number(name: str, snapshot: Snapshot) -> str:
-    """Give the UUID of a GPU that is named by its number; what is no number stays."""
-    if not (name.isascii() and name.isdigit()):
-        return name
-    for uuid, gpu in snapshot.gpus.items():
-        if str(gpu.number) == name:
-            return uuid
-    there = ", ".join(f"{gpu.number} ({gpu.name})" for gpu in snapshot.gpus.values())
-    raise ConfigError(f"there is no GPU {name:.60}", fix=f"one of: {there}" if there else None)
 
 
 def _whole(prefix: str, gpus: list[str]) -> str:
