@@ -16,6 +16,9 @@ from gpud.core.sample import SCHEMA_VERSION, Failure
 STALE_AFTER_S = 15.0
 """Root writes on every change and at least every 5 s; three missed beats mean it is gone."""
 
+FIX: Final = "; fix: "
+"""Between reason and fix in the agent's last line; root's report has them apart."""
+
 RECENT_S: Final = 600.0
 """How long trouble in the kernel's log is news: gpud asks the GPU every minute, so what lasts is
 written again.

@@ -138,6 +138,23 @@ def _versions(entry: KnownIssue, facts: MachineFacts) -> list[tuple[str, str | N
     return [(name, _readable(getattr(facts, name)), span) for name, span in spans if span]
 
 
+def boot_grace_s(entries: Iterable[KnownIssue], facts: MachineFacts) -> float:
+    """Return for how long after its start a machine's GPU is to be left alone, 0 for no entry.
+
+    An entry that may be about the machine counts; one about other GPUs than the known one does not,
+    nor one about some GPUs where the GPU is not known.
+    """
+    return max(
+        (
+            entry.boot_grace_s
+            for entry in entries
+            if (facts.compute_capability or not entry.applies.compute_capability)
+            and relation(entry, facts) is not Relation.OTHER
+        ),
+        default=0.0,
+    )
+
+
 def _readable(version: str | None) -> str | None:
     """Return a version that begins with numbers; None for any other text."""
     return version if version and _numbers(version) else None
