@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import structs
 
+from gpud.agent.measure.breaker import Standing, State
 from gpud.agent.state.board import Board
 from gpud.agent.state.known_faults import NEAR_S, KnownFaultWatch
 from gpud.agent.telemetry.answers import Answer
@@ -15,7 +16,15 @@ from gpud.core.report import FaultTrace, KernelLogReport
 from gpud.core.sample import Backend, Failure, Inventory, Reading, Reason, RunReport
 from gpud.known_issues import catalogue
 from tests import snapshots
-from tests.events import inventory_taken, made, platform_read, post, root_read, run_finished
+from tests.events import (
+    breaker_changed,
+    inventory_taken,
+    made,
+    platform_read,
+    post,
+    root_read,
+    run_finished,
+)
 from tests.events import source_answered as answered
 from tests.snapshots import DEVICE
 
@@ -141,7 +150,11 @@ def test_trace_and_a_hang_within_a_minute_are_an_alarm_that_names_both() -> None
     assert (fault.state, fault.alarm) == ("seen", True)
     evidence = "kernel log: its line, 12 s before launch on GPU 0 failed (hung)"
     assert fault.evidence == evidence
-    assert f"likely {VA}: {evidence}" in (machine.board.read().health["probes"].detail or "")
+    stuck = Standing(State.STUCK, since_s=AT_S, what="launch on GPU-1", fix="wsl --shutdown")
+    post(machine.board, breaker_changed(stuck, AT_S))
+    for component in ("probes", "gpu"):
+        health = machine.board.read().health[component]
+        assert f"likely {VA}: {evidence}" in (health.detail or "")
 
 
 @pytest.mark.parametrize(
