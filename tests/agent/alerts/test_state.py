@@ -199,7 +199,7 @@ def test_failed_component_is_an_alert_and_a_restart_does_not_end_it(tmp_path: Pa
     async def third(life: Life) -> None:
         life.pass_s(5)
         assert len(life.firing) == 1
-        life.pass_s(900)
+        life.pass_s(1500)
         assert life.firing == []  # a component that there is no more
 
     living(tmp_path, first)
