@@ -143,7 +143,7 @@ class GateSettings:
     """When a due run is not started, because the person or the machine needs the GPU more."""
 
     busy_ratio: float = 0.3  # of time the GPU works for somebody else
-    vram_free_min_bytes: int = 1 << 30
+    vram_free_min_bytes: int = -1  # -1: 15 % and 2 GiB beside the run's own, half of a small card
     hot_celsius: float = 85.0
     on_battery: Literal["all", "small", "none"] = "small"  # which probes still run
     quiet_hours: tuple[str, ...] = ()  # local time, "22:00-07:00"
@@ -152,7 +152,7 @@ class GateSettings:
     def __post_init__(self) -> None:
         """Refuse what would let nothing through or hold nothing back, and hours no clock shows."""
         between(self, "busy_ratio", low=0, high=1)
-        between(self, "vram_free_min_bytes", low=0, high=2**50)
+        between(self, "vram_free_min_bytes", low=-1, high=2**50)
         between(self, "hot_celsius", low=30, high=150)
         between(self, "boot_grace_s", low=0, high=3600)
         for text in self.quiet_hours:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpud.core.sample import Backend, Pace
 
@@ -31,6 +31,8 @@ STRETCH: Final = 2
 """Power of the stretch: an interval is at most 4 times the one before, and the second half of 250
 contexts at 10 minutes lasts for 178 days. With a power of 1 it is gone after five days.
 """
+LIST: Final = ""
+"""The list of GPUs, among the names of probes: it is taken as often as a large one runs."""
 EARLY_RATIO: Final = 0.25
 """A run is due when less than this of a round is missing: rounds have jitter."""
 
@@ -90,6 +92,13 @@ class Beat:
         return rounds * self.round_s if on_cpu else max(rounds * self.round_s, self.gpu_s)
 
 
+class Turn(NamedTuple):
+    """What is due in one round: probes, and whether the list of GPUs is."""
+
+    probes: list[ProbeSpec]
+    look: bool
+
+
 class Rounds:
     """What is due in each round, by when it was due last and by how many contexts are left."""
 
@@ -103,18 +112,25 @@ class Rounds:
         young = self._contexts.rounds < YOUNG_ROUNDS
         return self._plan.young_s if young else self._plan.round_s
 
-    def begin(self, specs: Sequence[ProbeSpec], now_s: float) -> list[ProbeSpec]:
+    @property
+    def spent(self) -> bool:
+        """Whether no GPU context may be made any more on schedule."""
+        return self._contexts.spent
+
+    def begin(self, specs: Sequence[ProbeSpec], now_s: float) -> Turn:
         """Count a round that begins at ``now_s`` of CLOCK_MONOTONIC; return what is due in it."""
         interval_s, gpu = self.interval_s(), self._gpu_due(now_s)
         self._contexts.round_begun()
-        due = [
+        probes = [
             spec
             for spec in specs
             if (gpu or spec.backend is Backend.CPU)
-            and is_due(self._every_s(spec), self._since_s(spec, now_s), interval_s)
+            and is_due(self._every_s(spec), self._since_s(spec.name, now_s), interval_s)
         ]
-        self._due_s |= {spec.name: now_s for spec in due}
-        return due
+        look = gpu and is_due(self._plan.large_s, self._since_s(LIST, now_s), interval_s)
+        names = [spec.name for spec in probes] + [LIST] * look
+        self._due_s |= dict.fromkeys(names, now_s)
+        return Turn(probes, look)
 
     def beat(self) -> Beat:
         """Return how far apart rounds and runs are now.
@@ -139,6 +155,6 @@ class Rounds:
         small = spec.pace is Pace.SMALL
         return (self._plan.small_s if small else self._plan.large_s) * spec.every
 
-    def _since_s(self, spec: ProbeSpec, now_s: float) -> float | None:
-        last_s = self._due_s.get(spec.name)
+    def _since_s(self, name: str, now_s: float) -> float | None:
+        last_s = self._due_s.get(name)
         return None if last_s is None else now_s - last_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -37,11 +37,11 @@ class Machine:
     """A machine of one boot whose agent does nothing but rounds."""
 
     def __init__(
-        self, folder: Path, *, wsl2: bool, gpus: int = 1, jitter: float = 0.1, **schedule: float
+        self, folder: Path, *, wsl2: bool, gpus: int = 1, jitter: float = 0.1, **schedule: Any
     ) -> None:
         self.now_s = 10.0
         self.folder, self.gpus, self.jitter = folder, gpus, jitter
-        self.plan = plan(ScheduleSettings(**schedule), wsl2=wsl2)  # type: ignore[arg-type]
+        self.plan = plan(ScheduleSettings(**schedule), wsl2=wsl2)
         self.random = random.Random(7)
         self.rounds_s: list[float] = []
         self.made_s: list[float] = []
@@ -59,7 +59,7 @@ class Machine:
         patch.setattr("time.monotonic", lambda: self.now_s)
         while self.now_s < until_s:
             interval_s = self.rounds.interval_s()
-            due = self.rounds.begin(PROBES, self.now_s)
+            due = self.rounds.begin(PROBES, self.now_s).probes
             self.rounds_s.append(self.now_s)
             for probe in due:
                 self.due_s[probe.name].append(self.now_s)
@@ -148,7 +148,7 @@ def test_interval_that_is_published_is_the_one_that_is_kept(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     wsl2: bool,  # noqa: FBT001
-    schedule: dict[str, float],
+    schedule: dict[str, Any],
     between_s: dict[str, float],
 ) -> None:
     machine = Machine(tmp_path, wsl2=wsl2, jitter=0, context_budget=0, **schedule)
