@@ -244,7 +244,7 @@ def test_known_fault_alarms_only_with_a_call_that_failed_and_a_restart_does_not_
         assert life.firing == []
 
     async def third(life: Life) -> None:
-        life.pass_s(899)
+        life.pass_s(1499)
         assert len(life.firing) == 1
         life.pass_s(2)
         assert life.firing == []  # the machine was started anew
