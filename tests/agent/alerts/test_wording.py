@@ -168,8 +168,8 @@ SUMMARIES: dict[str, tuple[list[AlarmFinding], str]] = {
         ],
         (
             "matrix product -20 % (20 -> 16 Tflop/s), arithmetic (n-body) -20 % since "
-            "2025-11-13 01:48 UTC, little by little, driver 576.02 on GPU 0 (NVIDIA GeForce RTX 4070); "
-            "SM clock 2398 MHz -> 1899 MHz"
+            "2025-11-13 01:48 UTC, little by little, driver 576.02 on GPU 0 "
+            "(NVIDIA GeForce RTX 4070); SM clock 2398 MHz -> 1899 MHz"
         ),
     ),
 }
