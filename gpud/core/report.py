@@ -171,6 +171,17 @@ class KernelTrouble(msgspec.Struct, frozen=True):
     at_s: float
 
 
+class FaultTrace(msgspec.Struct, frozen=True):
+    """Lines and frames of the kernel's log that match an entry of the catalogue of known faults.
+
+    Units: ``at_s`` is Unix time.
+    """
+
+    count: int
+    words: str  # the kernel's own of the last one, escaped
+    at_s: float  # of the last one
+
+
 class KernelLogReport(msgspec.Struct, frozen=True):
     """What dxgkrnl wrote to the kernel's log since this boot; counts of lines, not of faults.
 
@@ -184,6 +195,8 @@ class KernelLogReport(msgspec.Struct, frozen=True):
     last: KernelTrouble | None = None
     recent: dict[str, int] = {}  # troubles of the last while, by reason
     unusual: bool = False  # more failed calls of other kinds than this machine's usual
+    traces: dict[str, FaultTrace] = {}  # by id of the catalogue's entry
+    catalogue: str | None = None  # why no traces are looked for
 
 
 class RootReport(msgspec.Struct, frozen=True):

@@ -118,6 +118,7 @@ class Skip(StrEnum):
     ON_BATTERY = "on_battery"
     RESUMED = "resumed"
     BOOT_GRACE = "boot_grace"  # the virtual machine has just started
+    CONTEXTS_SPENT = "contexts_spent"  # gpud has made as many as one boot may have
     GPU_HOT = "gpu_hot"
     VRAM_SHORT = "vram_short"
     GPU_BUSY = "gpu_busy"

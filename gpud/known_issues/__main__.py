@@ -40,12 +40,17 @@ def _row(entry: KnownIssue) -> str:
         f"`{entry.id}` {entry.title}",
         _machines(entry.applies),
         entry.effect.replace("_", " "),
-        entry.workaround or "none is known",
+        (entry.workaround or "none is known") + _grace(entry),
         entry.fixed_in or "",
         entry.report_when,
         f"{entry.confidence.replace('_', ' ')}: {sources}",
     )
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _grace(entry: KnownIssue) -> str:
+    grace_s = entry.boot_grace_s
+    return f". gpud leaves the GPU alone until WSL is {grace_s:g} s old" if grace_s else ""
 
 
 def _machines(applies: Applies) -> str:

@@ -88,10 +88,14 @@ class ChangeReport(msgspec.Struct, frozen=True):
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """A GPU that was here. ``gone_s``: the Unix time at which CUDA first did not list it."""
+    """A GPU that was here. ``gone_s``: the Unix time at which CUDA first did not list it.
+
+    ``compute_capability``: "8.9"; empty where only an older gpud has seen it.
+    """
 
     name: str = ""
     gone_s: float | None = None
+    compute_capability: str = ""
 
 
 class FailureReport(msgspec.Struct, frozen=True):
@@ -428,6 +432,17 @@ class Counters(msgspec.Struct, frozen=True):
     pinned_peak_bytes: int | None = None
 
 
+class ContextsReport(msgspec.Struct, frozen=True):
+    """GPU contexts made since the machine's boot; ``budget``: how many it may have, None for any.
+
+    Units: ``interval_s`` in seconds, from one round with the GPU to the next.
+    """
+
+    used: int = 0
+    budget: int | None = None
+    interval_s: float = 0.0
+
+
 class Status(msgspec.Struct, frozen=True, dict=True):
     """Everything a person or a program may want to know of one moment.
 
@@ -448,6 +463,7 @@ class Status(msgspec.Struct, frozen=True, dict=True):
     containers: ComparisonReport | None = None
     gpus: Mapping[str, ListedGpu] = {}
     breaker: BreakerReport | None = None
+    contexts: ContextsReport | None = None
     changes: tuple[ChangeReport, ...] = ()
     expected: Mapping[str, Expected] = {}
     cuda: CudaReport | None = None

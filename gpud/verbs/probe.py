@@ -107,7 +107,9 @@ def _measure(settings: Settings, request: ProbeRequest, progress: ProbeProgress)
 
 async def _measure_here(settings: Settings, request: ProbeRequest, progress: ProbeProgress) -> None:
     from gpud.agent import platform
+    from gpud.agent.measure import grace, pace
     from gpud.agent.measure.clocks import now
+    from gpud.agent.measure.contexts import Contexts
     from gpud.agent.measure.launch import Launcher
     from gpud.agent.measure.session import Session
     from gpud.core import advice
@@ -116,12 +118,14 @@ async def _measure_here(settings: Settings, request: ProbeRequest, progress: Pro
     if lock is None:
         progress.say(UNLOCKED)
     facts = platform.facts(settings.sysroot)
-    boot = platform.gpu_from(settings, facts, now())
+    boot = grace.gpu_from(settings, facts, now())
+    plan = pace.plan(settings.schedule, wsl2=facts.get("wsl") == "2")
     launcher = Launcher(
         lock,
         patience_s=LOOK_S,
         platform=advice.of(facts),
         gpu_from_s=0.0 if boot is None else boot.mono_s,
+        contexts=Contexts(Path(settings.state_dir), platform.boot_id(), plan.budget),
     )
     progress.launcher = launcher
     try:

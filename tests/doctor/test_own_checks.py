@@ -76,10 +76,12 @@ def test_the_history_is_checked_from_outside(tmp_path: Path) -> None:
     assert "last write" in store.look(machine(tmp_path, LINUX)).evidence
     health = {"store": {"level": 2, "detail": "the disk is full"}}
     expect(store.look(machine(tmp_path, LINUX, agent={"health": health})), PROBLEM, "disk is full")
-    for make in (lambda: path.symlink_to("/dev/zero"), lambda: os.mkfifo(path)):
-        path.unlink()
-        make()
-        expect(store.look(machine(tmp_path, LINUX)), PROBLEM, "no plain file")
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    expect(store.look(machine(tmp_path, LINUX)), PROBLEM, "no plain file")
+    path.unlink()
+    os.mkfifo(path)
+    expect(store.look(machine(tmp_path, LINUX)), PROBLEM, "no plain file")
 
 
 def test_history_that_is_no_database_is_named(tmp_path: Path) -> None:
@@ -218,7 +220,8 @@ def test_a_file_that_cannot_be_read_or_understood_is_reported(tmp_path: Path) ->
 
 
 def test_setting_that_no_longer_exists_is_named(tmp_path: Path) -> None:
-    path = written(config_path(str(tmp_path)), "[http]\nmax_connections = 3\n", 0o644)
+    path = config_path(str(tmp_path))
+    written(path, "[http]\nmax_connections = 3\n", 0o644)
     finding = check_settings(tmp_path)
     expect(finding, ADVICE, "http.max_connections is no longer a setting")
     assert finding.fix == f"remove it from {path}"

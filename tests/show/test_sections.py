@@ -79,7 +79,7 @@ NEW_DRIVER = (
 TENSOR = {"mode": "tensor", "reason": "unsupported", "detail": "compute capability 7.5"}
 ON_BATTERY = {"probe": "triad", "gpu": 0, "reason": "on_battery", "count": 2}
 PAGE = "http://127.0.0.1:9945"
-NO_GPU = {"gpus": {}, "cuda": None, "expected": {}}
+NO_GPU: Document = {"gpus": {}, "cuda": None, "expected": {}}
 NO_ROOT = {"level": 2, "detail": "root.json is 40 s old", "fix": "gpud up"}
 NOT_ASKED = {"readings": [{"field": "pcie_width", "gpu": 0, "absent": "not_asked"}]}
 TOOLKIT = {"level": 0, "reason": "toolkit_not_installed", "detail": "not here"}
@@ -143,6 +143,14 @@ EITHER: dict[str, tuple[Callable[[], Document], list[str]]] = {
         lambda: machine(gpu_from_s=NOW_S + 3600),
         ["GPU work begins at ", ": WSL has just started"],
     ),
+    "contexts that are getting few": (
+        lambda: machine() | {"contexts": {"used": 126, "budget": 250, "interval_s": 2520.0}},
+        ["126 of 250 GPU contexts of this boot are used: the GPU is measured every 42 min"],
+    ),
+    "contexts that are used up": (
+        lambda: machine() | {"contexts": {"used": 251, "budget": 250, "interval_s": 600.0}},
+        ["The 250 GPU contexts of this boot are used up: the GPU is measured by `gpud probe`"],
+    ),
     "idle GPU": (lambda: telemetry(throttle_reasons="idle"), ["slowed by nothing (idle)"]),
     "unknown clocks": (lambda: telemetry(name="RTX"), ["no source tells: clock memory, clock SM"]),
     "two humps and flags": (
@@ -204,6 +212,14 @@ NEITHER: dict[str, tuple[Callable[[], Document], str]] = {
     "acknowledged": (lambda: slower(acknowledged_s=1.0), "seen it"),
     "ended": (lambda: slower(firing=False), "seen it"),
     "choice of the person": (lambda: telemetry(name="RTX") | {"telemetry": NOT_ASKED}, "PCIe"),
+    "contexts enough": (
+        lambda: machine(contexts={"used": 125, "budget": 250, "interval_s": 600.0}),
+        "contexts",
+    ),
+    "contexts without a budget": (
+        lambda: machine(contexts={"used": 9000, "budget": None, "interval_s": 60.0}),
+        "contexts",
+    ),
     "no known fault": (machine, "nown fault"),
     "grace that is over": (lambda: machine(gpu_from_s=1.0), "GPU work begins"),
     "GPU that nobody has": (

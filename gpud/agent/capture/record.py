@@ -26,7 +26,7 @@ from gpud import regular_file
 from gpud.agent import children, platform
 from gpud.agent.capture import faults
 from gpud.agent.children import ENVIRONMENT
-from gpud.agent.measure import conditions
+from gpud.agent.measure import conditions, grace
 from gpud.agent.measure.breaker import State
 from gpud.agent.measure.clocks import now
 from gpud.agent.telemetry import smi_output, windows
@@ -212,8 +212,8 @@ async def _nvml(settings: Settings, hangs: str | None) -> RecordedNvml:
 async def _cuda(settings: Settings, hangs: str | None) -> Inventory:
     if hangs:
         return Inventory(failure=Failure(Reason.HUNG, hangs))
-    if begins := platform.gpu_from(settings, platform.facts(settings.sysroot), now()):
-        words = f"not asked: {platform.begins(begins)}"
+    if begins := grace.gpu_from(settings, platform.facts(settings.sysroot), now()):
+        words = f"not asked: {grace.begins(begins)}"
         return Inventory(failure=Failure(Reason.NOT_READY, words))
     job = Job(
         cuda_library=settings.cuda.library,

@@ -36,6 +36,9 @@ ECHO_S = 1.2
 """So long after our own work a GPU still looks busy with it: NVML's utilisation looks back over
 up to a second, and a reading takes its time."""
 
+HEADROOM_BYTES: Final = 2 << 30
+HEADROOM_RATIO: Final = 0.15
+
 BUSY_RATIO = 0.05
 """Another process used the GPU for more of the time than this."""
 BUSY_MEMORY_BYTES = 128 << 20
@@ -50,12 +53,13 @@ FEWEST_RUNS = 5
 LOW_RUNS = 150
 """So many slow runs in a row are what is usual from then on: a lower power limit stays, and a GPU
 whose every run is flagged would never be evaluated again. The detector wants 120, and so reports
-it first."""
+it first. At a round every ten minutes that is 25 hours of use."""
 
 RESUMED_S: Final = 120.0
 """So long after a long pause runs are marked as those of a resumed machine."""
 STARVED_S: Final = 7200.0
-"""Put off for so long, a probe is reported."""
+STARVED_ROUNDS: Final = 3
+"""Put off for so long, and in so many rounds, a probe is reported."""
 
 PRESSING = frozenset({Skip.GPU_HOT, Skip.VRAM_SHORT, Skip.GPU_BUSY})
 """Reasons that nobody chose: a probe they keep away for hours is reported."""
@@ -75,8 +79,10 @@ class Candidate:
     now_s: float
     local_min: int  # minute of the local day
     need_bytes: int = 0  # of GPU memory, as its last run took it
+    memory_bytes: int = 0  # of the GPU in all; 0: it is not known
     own_ended_s: float | None = None  # when gpud itself last worked on this GPU
     resumed_s: float | None = None  # when the machine came back from a long pause
+    jumped_s: float | None = None  # when its clocks last jumped, either way
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +113,14 @@ def decide(gate: GateSettings, run: Candidate, before: Conditions) -> Wait | Ski
 
 def _of_gpu(gate: GateSettings, run: Candidate, before: Conditions) -> Wait | Skip | None:
     """Return what speaks against work on the GPU, the worst first."""
-    if run.resumed_s is not None and run.now_s < run.resumed_s + clock.REST_S:
-        return Skip.RESUMED
+    for since_s, reason in ((run.resumed_s, Skip.RESUMED), (run.jumped_s, Skip.CLOCK_JUMPED)):
+        if since_s is not None and run.now_s < since_s + clock.REST_S:
+            return reason
     hot = before.temperature_celsius is not None and before.temperature_celsius > gate.hot_celsius
     if hot or HOT & (before.throttle_reasons or frozenset()):
         return Skip.GPU_HOT
     free, used = before.memory_free_bytes, before.utilization_gpu_ratio
-    if free is not None and free < max(gate.vram_free_min_bytes, run.need_bytes):
+    if free is not None and free < _free_bytes(gate, run):
         return Skip.VRAM_SHORT
     if used is None:
         return None
@@ -121,6 +128,23 @@ def _of_gpu(gate: GateSettings, run: Candidate, before: Conditions) -> Wait | Sk
     if used > min(gate.busy_ratio, BUSY_RATIO) and run.now_s < echo_over_s:
         return Wait(echo_over_s)
     return Skip.GPU_BUSY if used > gate.busy_ratio else None
+
+
+def headroom_bytes(memory_bytes: int) -> float:
+    """Return the GPU memory that stays free of a GPU with so many bytes, 0 where it is not known.
+
+    15 %, but at least 2 GiB, and no more than half of a small card. Under WSL2 a GPU that is filled
+    can take Windows down, and memory was refused with 2 GB of 24 free.
+    """
+    least = min(HEADROOM_BYTES, memory_bytes / 2) if memory_bytes else HEADROOM_BYTES
+    return max(HEADROOM_RATIO * memory_bytes, least)
+
+
+def _free_bytes(gate: GateSettings, run: Candidate) -> float:
+    """Return how much must be free for a run; what is set counts the run's own memory in."""
+    if gate.vram_free_min_bytes >= 0:
+        return max(gate.vram_free_min_bytes, run.need_bytes)
+    return run.need_bytes + headroom_bytes(run.memory_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,14 +278,17 @@ class Gate:
         """
         at = self._now()
         before = await self._observer.look(due.uuid)
+        machine = self._board.read().machine
         candidate = Candidate(
             due.spec.backend,
             due.spec.pace,
             at.mono_s,
             local_min(at.wall_s),
             need_bytes=self._need_bytes.get(due.key, 0),
+            memory_bytes=0 if due.device is None else due.device.memory_total_bytes,
             own_ended_s=None if due.uuid is None else self._own_ended_s.get(due.uuid),
-            resumed_s=self._board.read().machine.resumed_mono_s,
+            resumed_s=machine.resumed_mono_s,
+            jumped_s=machine.jumped_mono_s,
         )
         return Admission(decide(self._settings, candidate, before), before, at)
 
@@ -276,7 +303,8 @@ class Gate:
         if reason in PRESSING:
             self._put_off_since_s.setdefault(due.key, now_s)
         since_s = self._put_off_since_s.get(due.key)
-        return since_s is not None and now_s - since_s >= STARVED_S
+        patience_s = max(STARVED_S, STARVED_ROUNDS * self._board.read().pace.beat.gpu_s)
+        return since_s is not None and now_s - since_s >= patience_s
 
     async def ended(
         self, due: Due, report: RunReport, before: Conditions, at: Instant, *, jumped: bool

@@ -43,8 +43,8 @@ from gpud.core.sample import Backend, Failure, Inventory, Job, ProbeSpec, Reason
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
-    from typing import Protocol
 
+    from gpud.agent.measure.contexts import Contexts
     from gpud.agent.state.board import Board
     from gpud.core.settings import Settings
 
@@ -68,15 +68,6 @@ ADVICE_LOCK = (
     "nothing is measured without it: look whether the directory is there, belongs to the agent's "
     "user, has room and is on a file system of Linux; `gpud restart` makes it anew"
 )
-
-
-if TYPE_CHECKING:
-
-    class Contexts(Protocol):
-        """Counter of the GPU contexts that were made."""
-
-        def made(self) -> None:
-            """Count one."""
 
 
 class LaunchRefused(Exception):  # noqa: N818  # it is an answer, not an error
@@ -243,7 +234,7 @@ class Launcher:
         self._platform = platform
         self._gpu_from_s = gpu_from_s
         self._leave_hung = leave_hung
-        self._contexts = contexts
+        self.contexts = contexts
         self._turn = asyncio.Lock()
         self._holders = 0
         self._server: _Server | None = None
@@ -444,8 +435,8 @@ class Launcher:
             server.driver = True
             if work.job.probe and server.gpu is None:
                 server.gpu = work.job.gpu
-                if self._contexts is not None:
-                    self._contexts.made()
+                if self.contexts is not None:
+                    self.contexts.made()
 
     def _lost(self, server: _Server, work: _Work, failure: Failure, ended: children.Ended) -> None:
         """Give up a child that has ended or hangs, and learn from that."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         KnownFault,
         MachineState,
         MeasureState,
+        PaceState,
         RegressionState,
         RootState,
         Snapshot,
@@ -39,6 +40,7 @@ class States(TypedDict, total=False):
     machine: MachineState
     gpus: Mapping[str, ListedGpu]
     measure: MeasureState
+    pace: PaceState
     telemetry: Telemetry
     changes: ChangesState
     root: RootState

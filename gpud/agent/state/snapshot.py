@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpud.agent.measure.pace import Beat
 from gpud.agent.telemetry import answers
 from gpud.agent.telemetry.answers import Telemetry
 from gpud.core import clock
@@ -108,6 +109,7 @@ class MachineState(Struct, frozen=True):
     paused_s: float = 0.0
     clock_jumps: int = 0
     resumed_mono_s: float | None = None  # when the machine came back from its last long pause
+    jumped_mono_s: float | None = None  # of the last jump after which the GPU rests
 
 
 class MeasureState(Struct, frozen=True):
@@ -130,6 +132,14 @@ class MeasureState(Struct, frozen=True):
     vram_peak_bytes: int | None = None  # the most one run of a probe took
     pinned_peak_bytes: int | None = None
     children: int = 0  # spawned, of whatever kind: gpud publishes its own cost
+
+
+class PaceState(Struct, frozen=True):
+    """How far apart runs are now, and the GPU contexts since the machine's boot."""
+
+    beat: Beat = Beat()
+    contexts: int | None = None  # None until they are counted
+    context_budget: int | None = None  # None: any number
 
 
 class ChangesState(Struct, frozen=True):
@@ -198,6 +208,7 @@ class Snapshot(Struct, frozen=True):
     machine: MachineState
     gpus: Mapping[str, ListedGpu] = {}  # by UUID, all that were ever seen
     measure: MeasureState = MeasureState()
+    pace: PaceState = PaceState()
     telemetry: Telemetry = Telemetry()
     changes: ChangesState = ChangesState()
     root: RootState = RootState()
@@ -225,6 +236,8 @@ def after_jump(
     machine = replace(
         before, clock_jumps=before.clock_jumps + 1, paused_s=before.paused_s + max(offset_s, 0.0)
     )
+    if clock.rest_s(offset_s):
+        machine = replace(machine, jumped_mono_s=now_mono_s)
     if offset_s < clock.ASLEEP_FROM_S:
         return machine, snapshot.telemetry
     aged = answers.paused(snapshot.telemetry, offset_s)

@@ -20,6 +20,7 @@ from gpud.show.document import (
     BreakerReport,
     ChangeReport,
     ComparisonReport,
+    ContextsReport,
     Counters,
     CudaReport,
     FaultReport,
@@ -62,6 +63,7 @@ def document(snapshot: Snapshot, *, now: Instant) -> Status:
         containers=optional(ComparisonReport, snapshot.root.comparison),
         gpus=snapshot.gpus,
         breaker=optional(BreakerReport, measure.breaker),
+        contexts=_contexts(snapshot),
         changes=tuple(built(ChangeReport, change) for change in changes.latest),
         expected=changes.expected,
         cuda=optional(CudaReport, measure.inventory),
@@ -93,6 +95,13 @@ def document(snapshot: Snapshot, *, now: Instant) -> Status:
             paused_s=snapshot.machine.paused_s,
         ),
     )
+
+
+def _contexts(snapshot: Snapshot) -> ContextsReport | None:
+    pace = snapshot.pace
+    if pace.contexts is None:
+        return None
+    return ContextsReport(pace.contexts, pace.context_budget, pace.beat.gpu_s)
 
 
 def built(kind: type[T], source: object, **more: object) -> T:

@@ -17,13 +17,14 @@ from gpud.agent.history.store import History
 from gpud.agent.measure.conditions import Conditions, Observer
 from gpud.agent.measure.gate import Gate
 from gpud.agent.measure.launch import Launcher
+from gpud.agent.measure.pace import Rounds, Turn
 from gpud.agent.measure.pipeline import Pipeline
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
 from gpud.agent.telemetry.answers import Answer, Telemetry
 from gpud.core.clock import Instant
 from gpud.core.report import ContainersReport, ProbeStage
-from gpud.core.sample import Reading
+from gpud.core.sample import Pace, Reading
 from gpud.core.settings import Settings
 from gpud.show.document import Expected
 from tests import snapshots
@@ -32,11 +33,12 @@ from tests.events import altered
 from tests.snapshots import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from gpud.agent.measure.contexts import Contexts
     from gpud.agent.state.snapshot import Snapshot
-    from gpud.core.sample import Pace
+    from gpud.core.sample import ProbeSpec
 
 CHILD = """
 import json, pathlib, sys
@@ -108,6 +110,21 @@ class _Circumstances(Board):
         )
 
 
+class Of(Rounds):
+    """Rounds of these paces, with every probe of theirs."""
+
+    def __init__(self, *paces: Pace) -> None:
+        self._paces = paces
+
+    @property
+    def spent(self) -> bool:
+        return False
+
+    def begin(self, specs: Sequence[ProbeSpec], now_s: float) -> Turn:  # noqa: ARG002  # always
+        due = [spec for spec in specs if spec.pace in self._paces]
+        return Turn(due, Pace.LARGE in self._paces)
+
+
 class _Looks(Observer):
     """Conditions as the bench has them."""
 
@@ -161,6 +178,7 @@ class Bench:
     looks: list[Conditions] = field(default_factory=list)  # the last one stays
     looked: list[str | None] = field(default_factory=list)  # of which GPU each look was
     resumed_s: float | None = None
+    contexts: Contexts | None = None
     driver: dict[str, str] = field(default_factory=dict)  # what is known beside a run
 
     def __post_init__(self) -> None:
@@ -189,7 +207,7 @@ class Bench:
     def make(self) -> tuple[Pipeline, History]:
         command = (sys.executable, "-I", str(self.folder / "child.py"), str(self.folder))
         history = History(self.state_dir or self.folder)
-        launcher = Launcher(self.folder / "gpu.lock", command=command)
+        launcher = Launcher(self.folder / "gpu.lock", command=command, contexts=self.contexts)
         self.board = board = _Circumstances(self)
         return pipeline_of(self.settings, launcher, history, board, _Looks(self), self.now), history
 
@@ -197,7 +215,7 @@ class Bench:
         async def story() -> None:
             pipeline, history = self.make()
             for pace in paces:
-                await pipeline.round({pace})
+                await pipeline.round(Of(pace))
             await history.close()
 
         asyncio.run(story())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud.agent.measure.contexts import Contexts
 from gpud.agent.measure.launch import Launcher
 from gpud.child.cuda_api import OPTIONAL
 from gpud.child.probes import cpu_call, cpu_matmul, event, launch, small_copy, triad
@@ -29,16 +30,6 @@ OPENED, CLOSED = "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"
 SHARED = {"cuModuleUnload", CLOSED}
 
 
-class Counted:
-    """Contexts that the launcher says are made."""
-
-    def __init__(self) -> None:
-        self.used = 0
-
-    def made(self) -> None:
-        self.used += 1
-
-
 class Rig:
     """A launcher over real children whose time is virtual, and the calls that they make."""
 
@@ -48,7 +39,7 @@ class Rig:
         script = f"devices 2\n{A_SMALL_GPU}log {self._log}\n{script}"
         self.library = build_libcuda(folder, script)
         time = [f"{name}={value}" for name, value in virtual_time(folder, INTERPRETED).items()]
-        self.contexts = Counted()
+        self.contexts = Contexts(folder, "boot", None)
         self.launcher = Launcher(
             folder / "gpu.lock", command=["env", *time, *CHILD], contexts=self.contexts
         )

@@ -108,6 +108,8 @@ gpud_probe_flagged_runs_total probe flag
     Runs that are no usual ones, and why.
 gpud_probe_last_success_timestamp_seconds gpu probe
     Unix time of the last run whose results were right.
+gpud_probe_interval_seconds probe
+    Time from one run to the next as long as nothing is in the way.
 gpud_probe_duration_seconds gpu probe
     Wall time of the last run, inside the child.
 gpud_probe_flag gpu probe flag
@@ -198,6 +200,10 @@ gpud_clock_jumps_total
     Partings of wall and monotonic clock.
 gpud_children_spawned_total
     Processes the agent started: its own cost.
+gpud_gpu_contexts_total
+    GPU contexts that gpud made since the machine's boot.
+gpud_gpu_contexts_budget
+    GPU contexts that gpud makes on schedule in one boot, at most.
 gpud_own_gpu_seconds_total
     GPU time of gpud's probes: its own cost.
 gpud_own_vram_peak_bytes

@@ -153,6 +153,8 @@ def own(snapshot: Snapshot) -> Families:
     yield "gpud_vm_paused_seconds_total", snapshot.machine.paused_s
     yield "gpud_clock_jumps_total", snapshot.machine.clock_jumps
     yield "gpud_children_spawned_total", snapshot.measure.children
+    yield "gpud_gpu_contexts_total", snapshot.pace.contexts
+    yield "gpud_gpu_contexts_budget", snapshot.pace.context_budget
     yield "gpud_own_gpu_seconds_total", snapshot.measure.gpu_seconds
     yield "gpud_own_vram_peak_bytes", snapshot.measure.vram_peak_bytes
     yield "gpud_own_pinned_peak_bytes", snapshot.measure.pinned_peak_bytes

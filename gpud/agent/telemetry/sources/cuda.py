@@ -48,8 +48,8 @@ class Cuda:
             (d.index, field, getattr(d, field)) for d in inventory.devices for field in FACTS
         ]
         readings = (Reading(gpu, f, plausible(f, value), NAME) for gpu, f, value in values)
-        large_s = self._context.settings.schedule.large_interval_s
-        return replace(answer, readings=tuple(readings), holds_s=holds_s(large_s))
+        interval_s = self._context.board.read().pace.beat.run_s(None)
+        return replace(answer, readings=tuple(readings), holds_s=holds_s(interval_s))
 
     async def close(self) -> None:
         """Nothing was started."""
