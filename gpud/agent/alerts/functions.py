@@ -61,8 +61,8 @@ STAYS_S: Final = 120.0
 """A component that has been failed for so long is reported."""
 RESTS_S: Final = 60.0
 """One that fails and starts again all the time counts as failed for so long after a failure."""
-PATIENCE_S: Final = 900.0
-"""How long a component waits whose function may yet be lost."""
+PATIENCE_S: Final = 1500.0
+"""How long a component waits whose function may yet be lost: three rounds of ten minutes."""
 COVERED: Final[Mapping[str, frozenset[str]]] = {
     CUDA: frozenset({"cuda", "devices", "gpu", "probes", "nvml"}),
     PROBE: frozenset({"probes"}),

@@ -30,7 +30,9 @@ REPEATED: Final = 4
 """From so many lines on the channel itself is broken: one lost message makes up to three lines, one
 for each function that it passes through.
 """
-GATE_FIX: Final = "close what uses the GPU for a minute, or change [gate] in gpud.toml"
+GATE_FIX: Final = (
+    "close what uses the GPU until the next round of probes, or change [gate] in gpud.toml"
+)
 BREAKER: Final = {
     State.OPEN: (Level.FAILED, "hung"),
     State.HALF_OPEN: (Level.DEGRADED, "tried_again"),

@@ -202,7 +202,7 @@ def test_failed_component_is_an_alert_and_a_restart_does_not_end_it(tmp_path: Pa
     async def third(life: Life) -> None:
         life.pass_s(5)
         assert len(life.firing) == 1
-        life.pass_s(900)
+        life.pass_s(1500)
         assert life.firing == []  # a component that there is no more
 
     living(tmp_path, first)
@@ -244,7 +244,7 @@ def test_known_fault_alarms_only_with_a_call_that_failed_and_a_restart_does_not_
         assert life.firing == []
 
     async def third(life: Life) -> None:
-        life.pass_s(899)
+        life.pass_s(1499)
         assert len(life.firing) == 1
         life.pass_s(2)
         assert life.firing == []  # the machine was started anew

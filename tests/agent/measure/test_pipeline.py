@@ -98,6 +98,17 @@ def test_probe_with_a_cold_mode_is_measured_first(bench: Bench) -> None:
     assert runs(bench) == ["launch GPU-0", "event GPU-0", "launch GPU-1", "event GPU-1"]
 
 
+@pytest.mark.parametrize(("free_bytes", "skips"), [(0, {("triad", Skip.VRAM_SHORT): 1}), (9, {})])
+def test_where_nvml_is_silent_the_free_memory_is_what_the_run_before_has_seen(
+    bench: Bench, free_bytes: int, skips: dict[Any, int]
+) -> None:
+    bench.looks = []
+    bench.says(conditions={"memory_free_bytes": free_bytes})
+    snapshot = bench.rounds(Pace.SMALL, Pace.LARGE)
+    assert snapshot.measure.skips == skips
+    assert snapshot.measure.runs["launch"] == 1
+
+
 async def test_when_the_contexts_are_spent_a_round_ends_on_the_one_it_has_and_the_next_is_the_cpus(
     bench: Bench,
 ) -> None:
