@@ -10,11 +10,13 @@ import pwd
 import re
 import socket
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.e2e.program import Program, cuda, free_port, only, program
+from tests.kmsg import Kernel
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -163,6 +165,35 @@ def test_a_bad_setting_is_named_in_one_line_and_nothing_starts(
     assert run.returncode == 2
     assert expected in run.stderr
     assert "Traceback" not in run.stderr
+
+
+def test_hang_beside_a_trace_of_a_known_fault_names_it_and_a_trace_alone_does_not() -> None:
+    line = "nvidia-uvm: request_free_mem_region() err -34"
+    with contextlib.ExitStack() as stack:
+        programs = {name: stack.enter_context(program()) for name in ("hangs", "works")}
+        for name, gpud in programs.items():
+            gpud.sysroot = str(gpud.home / "sysroot")
+            kernel = Kernel(gpud.home / "sysroot")
+            stack.callback(kernel.close)
+            kernel.says(line, at_s=time.monotonic())
+            osrelease = gpud.home / "sysroot/proc/sys/kernel/osrelease"
+            osrelease.parent.mkdir(parents=True)
+            osrelease.write_text("6.8.0-60-generic\n")
+            script = "hang cuStreamSynchronize\n" if name == "hangs" else ""
+            gpud.settings = {"cuda": {**cuda(gpud.home, script), "start_limit_s": 5.0}}
+            gpud.start()
+        hangs, works = programs["hangs"], programs["works"]
+        until(works.median, "a figure")
+        until(lambda: "known_fault" in works.logs(), "the trace")
+        assert "likely" not in json.dumps(json.loads(works.get("/api/v1/status"))["health"])
+
+        def cause() -> str | None:
+            detail: str = hangs.health("probes", 2, "hung")["detail"]
+            return detail.partition("; likely linux-hmm-kaslr: ")[2]
+
+        evidence = until(cause, "the likely cause")
+        assert evidence.startswith(f"kernel log: {line}, ")
+        assert evidence.endswith(" s before launch on GPU 0 failed (hung)")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes the settings from the agent's user")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import time
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ import pytest
 
 from gpud.known_issues import catalogue
 from gpud.root.kernel_log import LOOK_EVERY_S, MOST_RECORDS, OPEN_AGAIN_S, KernelLog
+from tests.kmsg import Kernel
 from tests.known_issues.frames import HANDLE_TABLE, HEALTHY
 
 if TYPE_CHECKING:
@@ -23,27 +23,6 @@ if TYPE_CHECKING:
 
 LOST = "misc dxg: dxgk: dxgvmb_send_create_process: create_process failed -75"
 NOISE = "misc dxg: dxgk: dxgkio_query_adapter_info: Ioctl failed: -22"
-
-
-class Kernel:
-    """A pipe in packet mode: one write is one record, and one read gives one, as from kmsg."""
-
-    def __init__(self, sysroot: Path) -> None:
-        self.sysroot = sysroot
-        (sysroot / "dev").mkdir(parents=True)
-        os.mkfifo(sysroot / "dev/kmsg")
-        self._fd = os.open(sysroot / "dev/kmsg", os.O_RDWR | os.O_NONBLOCK)
-        fcntl.fcntl(self._fd, fcntl.F_SETFL, os.O_RDWR | os.O_NONBLOCK | os.O_DIRECT)
-        fcntl.fcntl(self._fd, fcntl.F_SETPIPE_SZ, 256 * 4096)  # a page for each record
-        self._sequence = 0
-
-    def says(self, text: str, *, at_s: float = 5.0, priority: int = 3) -> None:
-        self._sequence += 1
-        record = f"{priority},{self._sequence},{int(at_s * 1e6)},-;{text}\n SUBSYSTEM=misc\n"
-        os.write(self._fd, record.encode())
-
-    def close(self) -> None:
-        os.close(self._fd)
 
 
 @pytest.fixture

@@ -69,6 +69,7 @@ class ProbeState:
     failure: Failure | None = None
     last_success_s: float | None = None  # Unix time
     finished_mono_s: float | None = None
+    finished_s: float | None = None  # Unix time
     duration_s: float | None = None
     flags: tuple[Flag, ...] = ()  # of the last run
 
@@ -194,7 +195,7 @@ class KnownFault(Struct, frozen=True):
     effect: str  # an ``IssueEffect``
     title: str
     fix: str | None  # None: nothing is known to help
-    source: str  # the address of its newest evidence
+    source: str  # the address of its evidence
     confidence: str  # a ``Confidence``: how many people say so
     evidence: str | None = None  # the trace and the failure beside it, escaped; None: not seen
     at_s: float | None = None
