@@ -122,6 +122,7 @@ async def _measure_here(settings: Settings, request: ProbeRequest, progress: Pro
         patience_s=LOOK_S,
         platform=advice.of(facts),
         gpu_from_s=0.0 if boot is None else boot.mono_s,
+        leave_hung=settings.cuda.leaves_hung(facts.get("wsl")),
     )
     progress.launcher = launcher
     try:
