@@ -116,6 +116,7 @@ class Agent:
             platform=advice.of(facts),
             gpu_from_s=0.0 if gpu_from is None else gpu_from.mono_s,
             contexts=self.contexts,
+            leave_hung=settings.cuda.leaves_hung(facts.get("wsl")),
         )
         self.history = history = History(Path(settings.state_dir))
         self.changes = ChangeDetection(history, board, now, boot_id)

@@ -212,28 +212,51 @@ class Machine:
         return None
 
     def run(
-        self, command: Sequence[str], *, stdin: str = "", limit_s: float | None = None
+        self,
+        command: Sequence[str],
+        *,
+        stdin: str = "",
+        limit_s: float | None = None,
+        kill: bool = True,
     ) -> CommandResult:
-        """Run a program that only reads, in plain English; kill it if it takes too long."""
+        """Run a program that only reads, in plain English; kill it if it takes too long.
+
+        ``kill`` False: it is left alone then.
+        """
         limit_s = self.command_limit_s if limit_s is None else limit_s
+        pipe = subprocess.PIPE
         try:
-            ended = subprocess.run(
+            process = subprocess.Popen(
                 command,
-                input=stdin,
-                capture_output=True,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
                 text=True,
                 errors="replace",
-                check=False,
-                timeout=limit_s,
                 cwd="/",
                 env=ENVIRONMENT,
                 start_new_session=True,
             )
-        except subprocess.TimeoutExpired:
-            return CommandResult(None, "", f"no answer within {limit_s:g} s")
         except OSError as error:
             return CommandResult(None, "", _reason(error))
-        return CommandResult(ended.returncode, ended.stdout[:FILE_LIMIT], ended.stderr[:FILE_LIMIT])
+        try:
+            out, err = process.communicate(stdin, limit_s)
+        except subprocess.TimeoutExpired:
+            if kill:
+                process.kill()
+                process.wait()
+            else:
+                _left.append(process)
+            return CommandResult(None, "", f"no answer within {limit_s:g} s")
+        finally:
+            for file in (process.stdin, process.stdout, process.stderr):
+                if file is not None:
+                    file.close()
+        return CommandResult(process.returncode, out[:FILE_LIMIT], err[:FILE_LIMIT])
+
+
+_left: list[subprocess.Popen[str]] = []
+"""Programs that were left alone."""
 
 
 def _listed(place: Path) -> tuple[str, ...]:

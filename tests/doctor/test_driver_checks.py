@@ -27,6 +27,7 @@ from tests.doctor.trees import (
     with_libraries,
 )
 from tests.standins.build import build_libcuda, rewrite_script
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,11 +63,19 @@ def test_a_stray_library_that_other_programs_get_is_a_problem(tmp_path: Path) ->
 
 def test_a_driver_that_refuses_or_hangs_is_a_problem(tmp_path: Path) -> None:
     refuses = with_libraries(tmp_path / "refuses", cuda="fail cuInit 100\n")
-    hangs = replace(with_libraries(tmp_path / "hangs", cuda="hang cuInit\n"), command_limit_s=1.0)
+    os.mkfifo(tmp_path / "fifo")
+    script = f"log {tmp_path}/calls\nstall cuInit {tmp_path}/fifo\n"
+    hangs = replace(with_libraries(tmp_path / "hangs", cuda=script), command_limit_s=1.0)
     for made, evidence in ((refuses, "cuInit"), (hangs, "does not answer")):
         finding = libcuda.look(made)
         expect(finding, PROBLEM, evidence)
         assert finding.fix
+    (tmp_path / "fifo").write_text("the driver returns: nobody has ended the child")
+
+    def ended() -> bool:
+        return "cuDeviceGetCount" in (tmp_path / "calls").read_text().split()
+
+    until(ended, "the rest of what the child was asked for")
 
 
 def test_driver_is_left_alone_in_the_first_90_s_of_wsl(tmp_path: Path) -> None:

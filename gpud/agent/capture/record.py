@@ -212,17 +212,20 @@ async def _nvml(settings: Settings, hangs: str | None) -> RecordedNvml:
 async def _cuda(settings: Settings, hangs: str | None) -> Inventory:
     if hangs:
         return Inventory(failure=Failure(Reason.HUNG, hangs))
-    if begins := grace.gpu_from(settings, platform.facts(settings.sysroot), now()):
+    facts = platform.facts(settings.sysroot)
+    if begins := grace.gpu_from(settings, facts, now()):
         words = f"not asked: {grace.begins(begins)}"
         return Inventory(failure=Failure(Reason.NOT_READY, words))
+    leave = settings.cuda.leaves_hung(facts.get("wsl"))
     job = Job(
         cuda_library=settings.cuda.library,
         sysroot=settings.sysroot,
         start_limit_s=CUDA_START_LIMIT_S,
+        alarm=not leave,
     )
     command = (*PYTHON, "gpud.child", "--serve")
     try:
-        ended = await _answer(command, json.dumps(asdict(job)).encode())
+        ended = await _answer(command, json.dumps(asdict(job)).encode(), kill=not leave)
         answer = wire.decode(ended.stdout, Inventory)
     except TelemetryError as error:
         return Inventory(failure=Failure(Reason(error.reason), str(error)))
@@ -243,14 +246,16 @@ def _inside(settings: Settings, words: str) -> str:
     return words.replace(f"{os.path.realpath(root)}/", "/").replace(f"{root}/", "/")
 
 
-async def _answer(command: Sequence[str], stdin: bytes) -> children.Ended:
+async def _answer(command: Sequence[str], stdin: bytes, *, kill: bool = True) -> children.Ended:
     """Run a program of gpud's to its end. ``Errors: TelemetryError`` without an answer."""
     try:
-        ended = await children.run(command, stdin, deadline_s=DEADLINE_S, grace_s=GRACE_S)
+        ended = await children.run(
+            command, stdin, deadline_s=DEADLINE_S, grace_s=GRACE_S, kill=kill
+        )
     except OSError as error:
         words = f"cannot start {command[0]}: {error.strerror}"
         raise TelemetryError(words, reason=Reason.SPAWN_FAILED) from error
-    if ended.killed or ended.code == -signal.SIGALRM:  # a probe child ends itself before
+    if ended.code in {None, -signal.SIGALRM} or ended.killed:  # a probe child ends itself before
         raise TelemetryError(f"no answer within {DEADLINE_S:g} s", reason=Reason.HUNG)
     if not ended.stdout:
         last = ended.stderr.decode(errors="replace").strip()[-200:]
