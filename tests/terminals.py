@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TERM": "xterm"}
 PATIENCE_S = 60.0
@@ -63,7 +63,7 @@ class Window(Screen):
     """A program on a pty of its own, as a person has it."""
 
     def __init__(
-        self, argv: Sequence[str], environ: Mapping[str, str], rows: int = 24, columns: int = 80
+        self, argv: list[str], environ: Mapping[str, str], rows: int = 24, columns: int = 80
     ) -> None:
         super().__init__()
         # With no slave left open, what a program wrote last can be lost: Linux may report the
@@ -105,7 +105,7 @@ class Window(Screen):
     def ended(self) -> int:
         """Read to the end of the program, and give how it ended."""
         program = os.pidfd_open(self.pid)
-        while program not in select.select([self, program], [], [], LIMIT_S)[0]:
+        while program not in select.select([self.master, program], [], [], LIMIT_S)[0]:
             self.read()
         os.close(program)
         everything = self.everything

@@ -125,7 +125,7 @@ def expect(finding: Finding, verdict: Verdict, *words: str, fix: str | None = No
 
 def agent(*readings: dict[str, Any], level: str = "nvml", **nvml: str) -> dict[str, Any]:
     """Write the running agent's document about telemetry, with what it says of NVML."""
-    sources = {"nvml": nvml or {"reason": None}}
+    sources: dict[str, Any] = {"nvml": nvml or {"reason": None}}
     return {"telemetry": {"level": level, "sources": sources, "readings": list(readings)}}
 
 

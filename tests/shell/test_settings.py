@@ -175,11 +175,11 @@ def test_a_notice_cannot_steer_the_terminal_and_is_cut_short(machine: World, she
     said = shown.until(PROMPT)
     shown.send("exit\n")
     shown.ended()
-    [shown] = [line for line in said.splitlines() if "gpud: " in line]
-    shown = shown[shown.index("gpud: ") :]
-    assert shown.startswith("gpud: a?]0;title??[31mb")
-    assert len(shown) <= 310
-    assert all(" " <= letter <= "~" for letter in shown)
+    [line] = [each for each in said.splitlines() if "gpud: " in each]
+    line = line[line.index("gpud: ") :]
+    assert line.startswith("gpud: a?]0;title??[31mb")
+    assert len(line) <= 310
+    assert all(" " <= letter <= "~" for letter in line)
 
 
 def test_a_notice_of_nothing_but_zeroes_keeps_no_shell_waiting(

@@ -75,8 +75,8 @@ def test_alerts_are_1_while_something_fires_and_0_else(tmp_path: Path) -> None:
     fires, over = alert(), alert("1", ends_s=NOW_S + 60, firing=False)
     seen = alert(acknowledged_s=NOW_S)
     running(tmp_path, document(alerts=[fires, over]))
-    for words, count in (((), 1), (("--all",), 2)):
-        ran = called(tmp_path, "alerts", *words, "--json")
+    for option, count in ((), 1), (("--all",), 2):
+        ran = called(tmp_path, "alerts", *option, "--json")
         read = json.loads(ran.out)
         assert (ran.code, read["schema_version"], len(read["alerts"])) == (1, 1, count)
     running(tmp_path, document(alerts=[over]))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -19,6 +18,9 @@ from gpud.verbs import logs as verb
 from tests.e2e.program import program
 from tests.terminals import window
 from tests.verbs.homes import Ran, called, gpud, started
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 BEGUN_S = 1_700_000_000
 EVENTS = [
@@ -172,8 +174,10 @@ def test_followed_lines_come_through_rotation_cutting_and_a_late_start(logs: Pat
 def test_something_else_than_a_file_is_named_and_not_opened(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "var/log/gpud/root.log"
     path.parent.mkdir(parents=True)
-    make = {"pipe": os.mkfifo, "folder": Path.mkdir}
-    make.get(kind, lambda path: path.symlink_to("/etc/hostname"))(path)
+    if kind == "link":
+        path.symlink_to("/etc/hostname")
+    else:
+        os.mkfifo(path) if kind == "pipe" else path.mkdir()
     done = ran(tmp_path)
     assert (done.code, done.out) == (4, "")
     assert f"cannot read {path}: " in done.err
