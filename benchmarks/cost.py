@@ -21,6 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from gpud.agent.measure.pace import LARGE_S, SMALL_S
 from gpud.core.sections import ScheduleSettings
 from tests.standins.build import build_libcuda, build_libnvml
 
@@ -51,24 +52,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="what the probes cost")
     parser.add_argument("--library", type=Path, help="a real libcuda.so.1")
     given = parser.parse_args()
-    schedule = ScheduleSettings()
-    interval_s = {"small": schedule.small_interval_s, "large": schedule.large_interval_s}
+    interval_s = {"small": SMALL_S, "large": LARGE_S}
     gpu_share = cpu_share = 0.0
     with tempfile.TemporaryDirectory() as scratch:
         library = given.library or build_libcuda(Path(scratch), LAPTOP)
         job = {"cuda_library": str(library), "cache_dir": scratch}
-        uuid = child("--inventory", job)[0]["devices"][0]["uuid"]
+        uuid = child("--serve", job)[0]["devices"][0]["uuid"]
         print(f"{'probe':<12} {'an hour':>8} {'GPU':>9} {'CPU':>9} {'wall':>9}")
         for spec in child("--list", {})[0]["probes"]:
             on = {"probe": spec["name"], **job}
-            report, cpu_s = child("--run", on | {"gpu": uuid} if spec["backend"] == "cuda" else on)
+            report, cpu_s = child(
+                "--serve", on | {"gpu": uuid} if spec["backend"] == "cuda" else on
+            )
             often = 3600 / interval_s[spec["pace"]] / spec["every"]
             gpu_share += 100 * often * report["gpu_seconds"] / 3600
             cpu_share += 100 * often * cpu_s / 3600
             took = (report["gpu_seconds"], cpu_s, report["duration_s"])
             print(f"{spec['name']:<12} {often:>8g} " + " ".join(f"{s * 1e3:6.0f} ms" for s in took))
         start_s, each_s = telemetry(build_libnvml(Path(scratch)))
-        often = 3600 / schedule.telemetry_interval_s
+        often = 3600 / ScheduleSettings().telemetry_interval_s
         cpu_share += 100 * (often * each_s + start_s) / 3600  # the helper is begun anew each hour
         print(f"{'telemetry':<12} {often:>8g} {'':>9} {each_s * 1e3:6.2f} ms")
     print(f"GPU {gpu_share:.3f} %, budget {GPU_BUDGET:g} %")

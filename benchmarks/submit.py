@@ -106,11 +106,11 @@ def _trials(
     loop: Path, library: Path, mode: str, count: int
 ) -> Iterator[tuple[float, float, float | None]]:
     """Yield seconds of the C loop and of the launch probe, and the ratio of their p99."""
-    uuid = _child("--inventory", {"cuda_library": str(library)})["devices"][0]["uuid"]
+    uuid = _child("--serve", {"cuda_library": str(library)})["devices"][0]["uuid"]
     job = {"probe": "launch", "cuda_library": str(library), "gpu": uuid}
     for _ in range(count):
         before = c_loop(loop, library, mode)
-        samples = _child("--run", job)["samples"]
+        samples = _child("--serve", job)["samples"]
         theirs_s, tail_s = map(mean, zip(before, c_loop(loop, library, mode), strict=True))
         ours = next(each for each in samples if each["mode"] == mode)
         net_s = ours["p99_net"]

@@ -1,6 +1,6 @@
 """Run gpud's probe child from this checkout, whatever else is installed.
 
-    python3 -P child.py --list | --inventory | --run
+    python3 -P child.py --list | --serve
 
 ``python -I -m gpud.child`` finds an installed gpud only; what is checked is the code beside this.
 """

@@ -64,7 +64,7 @@ class Child:
         Errors: ``Refused`` with the reason and the advice where there is none.
         """
         job = {"cuda_library": self.library, "budget_s": FIRST_S}
-        document = self._document("--inventory", json.dumps(job))
+        document = self._document("--serve", json.dumps(job))
         if failure := document.get("failure"):
             raise Refused(f"no GPU: {words(failure)}")
         return document
@@ -79,7 +79,7 @@ class Child:
             "seed": seed,
         }
         try:
-            document = self._document("--run", json.dumps(job))
+            document = self._document("--serve", json.dumps(job))
         except Refused as error:
             return failed(str(error))
         if failure := document.get("failure"):

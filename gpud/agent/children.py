@@ -1,4 +1,4 @@
-"""Child processes: started with a deadline, killed at most once, identified, and watched.
+"""Child processes: asked or run with a deadline, killed at most once, identified, and watched.
 
 Nothing here blocks, however long the kernel keeps a process. asyncio's own subprocesses are not
 used: they wait in a thread that a process in state D would hold for ever, and a transport left
@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -64,13 +65,17 @@ class Ended:
 
 
 class _Output:
-    """Output of one pipe: its first ``limit`` bytes, or its last; the rest is dropped."""
+    """Output of one pipe: its first ``limit`` bytes, or its last; the rest is dropped.
+
+    ``full`` is an event of the first one that was dropped, ``line`` of a line that is complete; the
+    end of the process is one for both.
+    """
 
     def __init__(self, fd: int, *, limit: int, last: bool) -> None:
         self.fd = fd
         self.data = bytearray()
         self.overflowed = False
-        self.full = asyncio.Event()
+        self.full, self.line = asyncio.Event(), asyncio.Event()
         self._limit = limit
         self._last = last
         os.set_blocking(fd, False)
@@ -84,8 +89,10 @@ class _Output:
         self.data += chunk
         if len(self.data) > self._limit:
             self.overflowed = True
-            self.full.set()
+            _set(self.full, self.line)
             del self.data[slice(0, -self._limit) if self._last else slice(self._limit, None)]
+        if b"\n" in chunk:
+            self.line.set()
         return bool(chunk)
 
     def pump(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -100,12 +107,109 @@ class _Output:
                 break
 
 
+class Child:
+    """A process that was started, its output, and its end as an event."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        stdin: int,
+        *,
+        pass_fds: Sequence[int] = (),
+        environment: Mapping[str, str] = ENVIRONMENT,
+    ) -> None:
+        """Start it in a session of its own. After this, ``close`` must be called.
+
+        ``stdin`` is a descriptor, or ``subprocess.PIPE`` to ``ask``. Errors: ``OSError``.
+        """
+        self._process = process = subprocess.Popen(
+            command,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=tuple(pass_fds),
+            start_new_session=True,
+            cwd="/",
+            env=environment,
+            bufsize=0,
+        )
+        assert process.stdout and process.stderr  # noqa: S101, PT018  # PIPE above
+        self.reference = ref(process.pid)
+        self.exited = asyncio.Event()
+        self.out = _Output(process.stdout.fileno(), limit=STDOUT_BYTES, last=False)
+        self._err = _Output(process.stderr.fileno(), limit=STDERR_BYTES, last=True)
+        self._loop = asyncio.get_running_loop()
+        self._pidfd = os.pidfd_open(process.pid)
+        self._loop.add_reader(self._pidfd, self._over)
+        for pipe in (self.out, self._err):
+            self._loop.add_reader(pipe.fd, pipe.pump, self._loop)
+
+    async def ask(self, question: bytes, deadline_s: float) -> bytes | None:
+        """Send a line, and return what it answers; None where no line came, or too many bytes.
+
+        Whatever it says beside the one line is returned as well: it can be no answer.
+        """
+        assert self._process.stdin is not None  # noqa: S101  # PIPE was asked for
+        if not self.exited.is_set():
+            self.out.line.clear()
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(question)  # a pipe that is empty takes a page at once
+            await _within(self.out.line, deadline_s)
+        if self.exited.is_set():
+            self.out.drain()
+        if self.out.overflowed or b"\n" not in self.out.data:
+            return None
+        answer = bytes(self.out.data)
+        self.out.data.clear()
+        return answer
+
+    def finish(self) -> None:
+        """End its input."""
+        assert self._process.stdin is not None  # noqa: S101  # PIPE was asked for
+        self._process.stdin.close()
+
+    async def ended(
+        self,
+        within_s: float,
+        grace_s: float = GRACE_S,
+        *,
+        kill: bool = True,
+        with_group: bool = False,
+        until: asyncio.Event | None = None,
+    ) -> Ended:
+        """Wait for its end, or ``until``; then kill it, once, unless told otherwise."""
+        killed = False
+        if not await _within(until or self.exited, within_s) or not self.exited.is_set():
+            killed = kill
+            if kill:
+                _kill(self._process.pid, self._pidfd, with_group=with_group)
+                await _within(self.exited, grace_s)
+        code, out = self._process.poll(), self.out
+        for pipe in (out, self._err):
+            pipe.drain()
+        err = bytes(self._err.data)
+        return Ended(self._process.pid, code, bytes(out.data), err, out.overflowed, killed)
+
+    def close(self) -> None:
+        """Listen to it no more; also good for one that has not ended."""
+        for fd in (self._pidfd, self.out.fd, self._err.fd):
+            self._loop.remove_reader(fd)
+        os.close(self._pidfd)
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+        leave(self._process)
+
+    def _over(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        _set(self.exited, self.out.full, self.out.line)
+
+
 async def run(  # noqa: PLR0913  # each is one thing a caller chooses
     command: Sequence[str],
     stdin: bytes,
     *,
     deadline_s: float,
-    pass_fds: Sequence[int] = (),
     grace_s: float = GRACE_S,
     started: Callable[[ProcessRef], None] = lambda _: None,
     environment: Mapping[str, str] = ENVIRONMENT,
@@ -119,36 +223,17 @@ async def run(  # noqa: PLR0913  # each is one thing a caller chooses
     Errors: ``OSError`` when it cannot start. A cancelled call leaves the process to end itself:
     killing GPU work is the one thing not to do in a hurry.
     """
-    loop = asyncio.get_running_loop()
-    process = _start(command, stdin, pass_fds, environment)
-    assert process.stdout and process.stderr  # noqa: S101, PT018  # PIPE in _start
-    out = _Output(process.stdout.fileno(), limit=STDOUT_BYTES, last=False)
-    err = _Output(process.stderr.fileno(), limit=STDERR_BYTES, last=True)
-    pidfd = os.pidfd_open(process.pid)
-    exited = asyncio.Event()
-    done = out.full if end_talkative else exited
-    loop.add_reader(pidfd, _set, exited, done)
-    for pipe in (out, err):
-        loop.add_reader(pipe.fd, pipe.pump, loop)
-    killed = False
+    with FileIO(os.memfd_create("stdin"), "r+") as memory:  # a pipe may not take it all at once
+        memory.write(stdin)
+        memory.seek(0)
+        child = Child(command, memory.fileno(), environment=environment)
     try:
-        if (identity := ref(process.pid)) is not None:
-            started(identity)
-        if not await _within(done, deadline_s) or not exited.is_set():
-            killed = True
-            _kill(process.pid, pidfd, with_group=with_group)
-            await _within(exited, grace_s)
-        code = process.poll()
-        for pipe in (out, err):
-            pipe.drain()
-        return Ended(process.pid, code, bytes(out.data), bytes(err.data), out.overflowed, killed)
+        if child.reference is not None:
+            started(child.reference)
+        until = child.out.full if end_talkative else None
+        return await child.ended(deadline_s, grace_s, with_group=with_group, until=until)
     finally:
-        for fd in (pidfd, out.fd, err.fd):
-            loop.remove_reader(fd)
-        os.close(pidfd)
-        process.stdout.close()
-        process.stderr.close()
-        leave(process)
+        child.close()
 
 
 async def run_program(  # noqa: PLR0913  # each is one thing a caller chooses
@@ -178,29 +263,6 @@ async def run_program(  # noqa: PLR0913  # each is one thing a caller chooses
         environment=environment,
         end_talkative=True,
     )
-
-
-def _start(
-    command: Sequence[str], stdin: bytes, pass_fds: Sequence[int], environment: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
-    """Start a process that reads ``stdin`` from memory: a pipe may not take it all at once."""
-    memory = os.memfd_create("stdin")
-    try:
-        with open(memory, "wb", closefd=False) as file:
-            file.write(stdin)
-        os.lseek(memory, 0, os.SEEK_SET)
-        return subprocess.Popen(
-            command,
-            stdin=memory,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=tuple(pass_fds),
-            start_new_session=True,
-            cwd="/",
-            env=environment,
-        )
-    finally:
-        os.close(memory)
 
 
 def _kill(pid: int, pidfd: int, *, with_group: bool) -> None:

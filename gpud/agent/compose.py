@@ -22,10 +22,13 @@ from gpud.agent.alerts.delivery import Delivery
 from gpud.agent.alerts.state import AlertState
 from gpud.agent.history import retention
 from gpud.agent.history.store import History
+from gpud.agent.measure import grace, pace
 from gpud.agent.measure.clocks import ClockWatch, now
 from gpud.agent.measure.conditions import Observer
+from gpud.agent.measure.contexts import Contexts
 from gpud.agent.measure.gate import Gate
 from gpud.agent.measure.launch import Launcher
+from gpud.agent.measure.pace import Rounds
 from gpud.agent.measure.pipeline import Pipeline
 from gpud.agent.measure.schedule import Schedule
 from gpud.agent.regression.detector import Spans
@@ -40,11 +43,10 @@ from gpud.agent.state import files, recent
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
 from gpud.agent.state.runs import with_children
-from gpud.agent.state.snapshot import MachineState, Snapshot
+from gpud.agent.state.snapshot import MachineState, PaceState, Snapshot
 from gpud.agent.telemetry import collection, windows
 from gpud.agent.telemetry.collection import Collection, SourceContext
 from gpud.core import advice
-from gpud.core.sample import Pace
 from gpud.core.settings import GROUP, LOCK, SOCKET
 
 if TYPE_CHECKING:
@@ -52,8 +54,6 @@ if TYPE_CHECKING:
     from gpud.core.settings import Settings
 
 TICK_S: Final = 1.0
-LARGE_AFTER_S: Final = 1.0
-"""The first large round follows the first small one at once: a newcomer wants to see numbers."""
 HTTP_CLOSE_S: Final = 2.0
 
 log = structlog.get_logger()
@@ -91,7 +91,10 @@ class Agent:
     def __init__(self, settings: Settings, config: Path, own: Path, stop: asyncio.Event) -> None:
         self.settings, self.config, self.own, self.stop = settings, config, own, stop
         facts, boot_id = platform.facts(settings.sysroot), platform.boot_id()
-        gpu_from = platform.gpu_from(settings, facts, now())
+        gpu_from = grace.gpu_from(settings, facts, now())
+        self.plan = pace.plan(settings.schedule, wsl2=facts.get("wsl") == "2")
+        self.contexts = Contexts(Path(settings.state_dir), boot_id, self.plan.budget)
+        self.rounds = Rounds(self.plan, self.contexts)
         self.board = board = Board(
             Snapshot(
                 MachineState(
@@ -102,7 +105,8 @@ class Agent:
                     platform=facts,
                     identity=machineid.facts(settings.state_dir, os.uname().nodename),
                     library_configured=bool(settings.cuda.library or settings.nvml.library),
-                )
+                ),
+                pace=self._pace(),
             )
         )
         self.launcher = Launcher(
@@ -110,6 +114,7 @@ class Agent:
             board=board,
             platform=advice.of(facts),
             gpu_from_s=0.0 if gpu_from is None else gpu_from.mono_s,
+            contexts=self.contexts,
         )
         self.history = history = History(Path(settings.state_dir))
         self.changes = ChangeDetection(history, board, now, boot_id)
@@ -161,16 +166,8 @@ class Agent:
         every, plan, pipeline = self.schedule.every, self.settings.schedule, self.pipeline
         jitter = plan.jitter_ratio
         every(plan.telemetry_interval_s, "telemetry", self.telemetry.collect)
-        small_s, large_s = plan.small_interval_s, plan.large_interval_s
-        every(small_s, "small", pipeline.round, Pace.SMALL, jitter_ratio=jitter)
-        every(
-            large_s,
-            "large",
-            pipeline.round,
-            Pace.LARGE,
-            jitter_ratio=jitter,
-            first_after_s=LARGE_AFTER_S,
-        )
+        rounds = self.rounds
+        every(rounds.interval_s, "round", pipeline.round, rounds, jitter_ratio=jitter)
         every(
             retention.EVERY_S,
             "retention",
@@ -240,13 +237,18 @@ class Agent:
         application = app(read, self.history, settings, collector, now)
         return HttpService(application, settings.http, self.board, self.stop)
 
+    def _pace(self) -> PaceState:
+        return PaceState(self.rounds.beat(), self.contexts.used, self.contexts.budget)
+
     def _spawned(self) -> None:
         self.board.publish(measure=with_children(self.board.read().measure))
 
     async def _tick(self) -> None:
-        """Compare the clocks, then read root's status."""
+        """Compare the clocks, publish the pace if it has changed, then read root's status."""
         at = now()
         self.clock_watch.look(at)
+        if (current := self._pace()) != self.board.read().pace:
+            self.board.publish(pace=current)
         files.publish_root_status(Path(self.settings.run_dir, "root.json"), self.board, at)
 
     async def _look_at_settings(self) -> None:

@@ -1,7 +1,8 @@
-"""Command line of a probe process: reads one job, prints one JSON document, and ends.
+"""Command line of a child that measures: it answers each job on stdin with a document on stdout.
 
-``--list`` prints the probes, ``--inventory`` the GPUs, ``--run`` one run; the last two read a
-``Job`` on stdin. Exit codes: 0 the document holds figures, 1 a failure, 2 the job makes no sense.
+``--list`` prints the probes. ``--serve`` reads a ``Job`` a line and prints a document a line: the
+GPUs, or one run. All runs on a GPU share its context, which is given back at the end of the input.
+Exit codes: 0 the last document holds figures, 1 a failure, 2 a job makes no sense.
 """
 
 from __future__ import annotations
@@ -21,8 +22,17 @@ from gpud import discovery
 from gpud.child import kernels, probes
 from gpud.child.progress import Budget, Orphaned, Progress
 from gpud.core import advice
-from gpud.core.errors import ProbeError
-from gpud.core.sample import Backend, Failure, Job, ProbeSpec, Reason, RunReport, Unit
+from gpud.core.errors import GpudError, ProbeError
+from gpud.core.sample import (
+    Backend,
+    Failure,
+    Inventory,
+    Job,
+    ProbeSpec,
+    Reason,
+    RunReport,
+    Unit,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,11 +40,14 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from gpud.child.cpu import Cpu
-    from gpud.child.cuda_gpu import Gpu
+    from gpud.child.cuda_gpu import Cuda, Gpu
     from gpud.core.sample import Condition
 
 LARGEST_JOB = 1 << 16
-BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+
+
+class NotAJobError(GpudError):
+    """A line that asks for nothing that there is."""
 
 
 def main() -> int:
@@ -43,13 +56,9 @@ def main() -> int:
     match sys.argv[1:]:
         case ["--list"]:
             return _list_probes(output)
-        case ["--inventory"]:
-            job = _job()
-            return 2 if job is None else _list_gpus(job, output)
-        case ["--run"]:
-            job = _job()
-            return 2 if job is None else _run(job, output)
-    print("usage: gpud.child --list | --inventory | --run", file=sys.stderr)
+        case ["--serve"]:
+            return Jobs(output).answer()
+    print("usage: gpud.child --list | --serve", file=sys.stderr)
     return 2
 
 
@@ -60,63 +69,116 @@ def _list_probes(output: TextIO) -> int:
     return 0
 
 
-def _list_gpus(job: Job, output: TextIO) -> int:
-    progress = Progress(job)
-    from gpud.child import cuda
+class Jobs:
+    """The jobs of one process, one after the other, and the driver that those of a GPU share."""
 
-    inventory = cuda.inventory(job, progress)
-    if inventory.failure is not None:
-        inventory = replace(inventory, failure=_worded(inventory.failure, job))
-    inventory = replace(inventory, refused=tuple(_worded(each, job) for each in inventory.refused))
-    _print(output, asdict(inventory))
-    return 0 if inventory.failure is None else 1
+    def __init__(self, output: TextIO) -> None:
+        self._output = output
+        self._cuda: Cuda | None = None
 
+    def answer(self) -> int:
+        """Answer each job until the end of the input; then give the GPU back."""
+        code, last = 0, Progress()
+        while line := sys.stdin.buffer.readline(LARGEST_JOB):
+            try:
+                job = _job(line)
+                last = Progress(job)
+                work = self._run if job.probe else self._list_gpus
+                code = work(job, last)
+            except NotAJobError as error:
+                print(error, file=sys.stderr)
+                code = 2
+                break
+            except (Orphaned, BrokenPipeError):  # nobody reads what comes of it any more
+                code = 1
+                break
+            finally:
+                last.over()
+        if self._cuda is not None:
+            last.again()
+            for words in self._cuda.close(last).values():
+                print(f"not given back: {words}", file=sys.stderr)
+        return code
 
-def _run(job: Job, output: TextIO) -> int:
-    progress = Progress(job)
-    budget = Budget(job.budget_s, progress=progress)
-    exists = job.probe in discovery.names(probes)
-    module = discovery.module(probes, job.probe, ("SPEC", "run")) if exists else "no such probe"
-    if isinstance(module, str):
-        print(f"probe {job.probe!a:.60}: {module}", file=sys.stderr)
-        return 2
-    budget.gpu_s = module.SPEC.gpu_budget_s
-    try:
-        report = _report(module, job, budget, progress)
-    except Orphaned:
-        return 1
-    _print(output, asdict(report))
-    return 0 if report.failure is None else 1
+    def _list_gpus(self, job: Job, progress: Progress) -> int:
+        from gpud.child import cuda
 
+        library = None
+        try:
+            with progress.start_up():
+                driver = self._driver.driver(job, progress)
+                library = driver.library
+                inventory = cuda.inventory(driver)
+        except ProbeError as error:
+            inventory = Inventory(library=library, failure=error.failure)
+        if inventory.failure is not None:
+            inventory = replace(inventory, failure=_worded(inventory.failure, job))
+        refused = tuple(_worded(each, job) for each in inventory.refused)
+        _print(self._output, asdict(replace(inventory, refused=refused)))
+        return 0 if inventory.failure is None else 1
 
-def _report(module: ModuleType, job: Job, budget: Budget, progress: Progress) -> RunReport:
-    """Run the probe; a failure is reported with the conditions read until then.
+    def _run(self, job: Job, progress: Progress) -> int:
+        budget = Budget(job.budget_s, progress=progress)
+        exists = job.probe in discovery.names(probes)
+        module = discovery.module(probes, job.probe, ("SPEC", "run")) if exists else "no such probe"
+        if isinstance(module, str):
+            raise NotAJobError(f"probe {job.probe!a:.60}: {module}")
+        budget.gpu_s = module.SPEC.gpu_budget_s
+        report = self._report(module, job, budget, progress)
+        _print(self._output, asdict(report))
+        return 0 if report.failure is None else 1
 
-    The report is drafted before the device is released: a driver that hangs or crashes there costs
-    no figure. Errors: ``Orphaned``.
-    """
-    spec: ProbeSpec = module.SPEC
-    report = RunReport(probe=spec.name, backend=spec.backend, conditions=_conditions(spec))
-    progress.draft(asdict(report))
-    try:
-        with _opened(spec, job, progress) as hardware:
-            report = replace(report, device=hardware.device)
+    def _report(
+        self, module: ModuleType, job: Job, budget: Budget, progress: Progress
+    ) -> RunReport:
+        """Run the probe; a failure is reported with the conditions read until then.
+
+        The report is drafted before the device is released: a driver that hangs or crashes there
+        costs no figure. Errors: ``Orphaned``.
+        """
+        spec: ProbeSpec = module.SPEC
+        report = RunReport(probe=spec.name, backend=spec.backend, conditions=_conditions(spec))
+        progress.draft(asdict(report))
+        try:
+            with self._opened(spec, job, progress) as hardware:
+                report = replace(report, device=hardware.device)
+                conditions = {**report.conditions, **progress.facts}
+                progress.draft(asdict(replace(report, conditions=conditions)))
+                report = _measured(module, report, hardware, budget, job)
+                report = replace(report, duration_s=budget.spent() + progress.start_s)
+                progress.draft(asdict(report))
+        except Orphaned:
+            raise
+        except Exception as error:  # noqa: BLE001  # the boundary: whatever happens is the result
             conditions = {**report.conditions, **progress.facts}
-            progress.draft(asdict(replace(report, conditions=conditions)))
-            report = _measured(module, report, hardware, budget, job)
-            report = replace(report, duration_s=budget.spent() + progress.start_s)
-            progress.draft(asdict(report))
-    except Orphaned:
-        raise
-    except Exception as error:  # noqa: BLE001  # the boundary: whatever happens is the result
-        conditions = {**report.conditions, **progress.facts}
-        took_s = budget.spent() + progress.start_s
-        failure = _failure(error, job)
-        return replace(report, conditions=conditions, duration_s=took_s, failure=failure)
-    if hardware.release_errors:
-        words = "; ".join(hardware.release_errors.values())
-        report = replace(report, conditions={**report.conditions, "release_errors": words})
-    return report
+            took_s = budget.spent() + progress.start_s
+            failure = _failure(error, job)
+            return replace(report, conditions=conditions, duration_s=took_s, failure=failure)
+        if hardware.release_errors:
+            words = "; ".join(hardware.release_errors.values())
+            report = replace(report, conditions={**report.conditions, "release_errors": words})
+        return report
+
+    @contextmanager
+    def _opened(self, spec: ProbeSpec, job: Job, progress: Progress) -> Iterator[Gpu | Cpu]:
+        """Open what the probe runs on; CUDA is loaded for a GPU only."""
+        if spec.backend is Backend.CPU:
+            from gpud.child.cpu import Cpu
+
+            yield Cpu()
+            return
+        # A spinning wait where the wait is in the figure; a throughput run must not burn a core.
+        spin = spec.unit in {Unit.SECONDS, Unit.ELEMENTS}
+        with self._driver.gpu(job, spin=spin, progress=progress) as gpu:
+            yield gpu
+
+    @property
+    def _driver(self) -> Cuda:
+        if self._cuda is None:
+            from gpud.child.cuda_gpu import Cuda
+
+            self._cuda = Cuda()
+        return self._cuda
 
 
 def _failure(error: Exception, job: Job) -> Failure:
@@ -131,7 +193,8 @@ def _measured(
     module: ModuleType, report: RunReport, hardware: Gpu | Cpu, budget: Budget, job: Job
 ) -> RunReport:
     """Add the figures, or why there are none. ``Errors: Orphaned``."""
-    # One full pass now, none later: a collection inside a timed region is a false outlier.
+    # One pass now, none later: a collection inside a timed region is a false outlier. What is left
+    # by then stays for good, and later passes look only at what the runs in between have made.
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -163,25 +226,6 @@ def _with_costs(report: RunReport, hardware: Gpu | Cpu) -> RunReport:
     )
 
 
-@contextmanager
-def _opened(spec: ProbeSpec, job: Job, progress: Progress) -> Iterator[Gpu | Cpu]:
-    """Open what the probe runs on; neither CUDA nor numpy is loaded for the other."""
-    if spec.backend is Backend.CPU:
-        # Read by the BLAS when numpy loads. One core is a reference that does not depend on what
-        # else runs, and it leaves the other cores to the person.
-        os.environ.update(dict.fromkeys(BLAS_THREADS, "1"))
-        from gpud.child.cpu import Cpu
-
-        yield Cpu()
-        return
-    from gpud.child import cuda_gpu
-
-    # A spinning wait where the wait is in the figure; a throughput run must not burn a core.
-    spin = spec.unit in {Unit.SECONDS, Unit.ELEMENTS}
-    with cuda_gpu.opened(job, spin=spin, progress=progress) as gpu:
-        yield gpu
-
-
 def _conditions(spec: ProbeSpec) -> dict[str, Condition]:
     sources = sorted(Path(kernels.__path__[0]).glob("*.ptx"))
     ptx = hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()
@@ -208,13 +252,12 @@ def _worded(failure: Failure, job: Job) -> Failure:
     return advice.worded(failure, advice.platform(kernel, container=marked))
 
 
-def _job() -> Job | None:
-    """Read the job, or say on stderr what is wrong with it."""
+def _job(line: bytes) -> Job:
+    """Read a job. Errors: ``NotAJobError``."""
     try:
-        return Job(**json.loads(sys.stdin.buffer.read(LARGEST_JOB)))
+        return Job(**json.loads(line))
     except (ValueError, TypeError, RecursionError) as error:
-        print(f"not a job: {error}", file=sys.stderr)
-        return None
+        raise NotAJobError(f"not a job: {error}") from error
 
 
 def _reserved_stdout() -> TextIO:
@@ -226,7 +269,7 @@ def _reserved_stdout() -> TextIO:
 
 def _print(output: TextIO, document: dict[str, Any]) -> None:
     output.write(json.dumps(document, allow_nan=False) + "\n")  # whole, or not begun
-    output.close()
+    output.flush()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpud.core.errors import ProbeError
@@ -13,17 +14,27 @@ if TYPE_CHECKING:
     from gpud.child.device import Call
     from gpud.core.sample import Condition
 
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+
 
 class Cpu:
     """What a CPU probe runs on: numpy and a clock. ``device`` is None: it is no GPU."""
 
     def __init__(self) -> None:
-        """Load numpy. ``Errors: ProbeError``."""
-        self.numpy = load_numpy()
         self.device = None
         self.busy_s = 0.0
         self.vram_peak_bytes = self.pinned_peak_bytes = 0
         self.release_errors: dict[str, str] = {}
+
+    @cached_property
+    def numpy(self) -> Any:  # noqa: ANN401  # the module
+        """numpy, loaded by the first probe that asks. Errors: ``ProbeError``.
+
+        Its BLAS reads how many threads to use when it is loaded. One core is a reference that does
+        not depend on what else runs, and it leaves the other cores to the person.
+        """
+        os.environ.update(dict.fromkeys(BLAS_THREADS, "1"))
+        return load_numpy()
 
     def timed(self, call: Call, repeats: int = 1) -> float:
         """Time ``repeats`` calls. Units: seconds of wall time, monotonic."""
@@ -34,7 +45,9 @@ class Cpu:
 
     def conditions(self) -> dict[str, Condition]:
         """Give what makes this CPU's figures what they are: the cores this process may use too."""
-        return {"numpy": self.numpy.__version__, "cpu_count": len(os.sched_getaffinity(0))}
+        cores: dict[str, Condition] = {"cpu_count": len(os.sched_getaffinity(0))}
+        used = vars(self).get("numpy")
+        return cores if used is None else {"numpy": used.__version__, **cores}
 
 
 def load_numpy() -> Any:  # noqa: ANN401  # the module

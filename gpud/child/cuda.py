@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from gpud.child.cuda_api import FUNCTIONS, OPTIONAL, SIZE
 from gpud.child.cuda_errors import failure
-from gpud.child.progress import Progress
 from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Device, Failure, Inventory, Job, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from gpud.child.progress import Progress
 
 SONAME = "libcuda.so.1"
 WSL_LIBRARY = "usr/lib/wsl/lib/libcuda.so.1"
@@ -71,6 +72,12 @@ class Driver:
         progress.facts["init_s"] = time.monotonic() - begun
         self.cuda_version = progress.facts["cuda_version"] = self._version()
         progress.facts["loading"] = self._loading()
+        self._facts = dict(progress.facts)
+
+    def begin(self, progress: Progress) -> None:
+        """Note the calls of one more job."""
+        self.progress = progress
+        progress.facts |= self._facts
 
     def __call__(self, name: str, *arguments: Any) -> None:  # noqa: ANN401  # whatever C takes
         """Call a function by name. ``Errors: ProbeError`` for any code but 0."""
@@ -174,18 +181,13 @@ class Driver:
         return text.value.decode(errors="replace")
 
 
-def inventory(job: Job, progress: Progress | None = None) -> Inventory:
-    """List the GPUs CUDA offers, or say why there are none. No context is made."""
-    progress = progress or Progress()
-    library = None
-    try:
-        with progress.start_up():
-            driver = Driver(job, progress)
-            library = driver.library
-            devices, refused = driver.devices()
-    except ProbeError as error:
-        return Inventory(library=library, failure=error.failure)
-    version = driver.cuda_version
+def inventory(driver: Driver) -> Inventory:
+    """List the GPUs CUDA offers, or say why there are none. No context is made.
+
+    Errors: ``ProbeError`` where not even their number is known.
+    """
+    devices, refused = driver.devices()
+    version, library = driver.cuda_version, driver.library
     if not devices:
         none = Failure(Reason.NO_DEVICE, f"{library} offers no GPU", advice=Situation.NO_GPU)
         failure = refused[0] if refused else none

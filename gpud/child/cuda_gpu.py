@@ -1,6 +1,6 @@
 """One GPU through the CUDA driver: memory, kernels, prebuilt calls, and GPU time between events.
 
-One thread, one context, and two streams at most, for the life of one short process.
+One thread, one context for all runs of a process, and two streams at most in each of them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from gpud.child.cuda import Driver
 from gpud.child.cuda_api import FUNCTIONS, GRAPH, OPTIONAL, POINTER, SIZE, KernelNode
 from gpud.child.device import Buffer, Call, HostBuffer, Kernel, inside, shared
 from gpud.child.libc import null_call
-from gpud.child.progress import Progress
 from gpud.core import progress
 from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Device, Failure, Job, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gpud.child.device import Argument
+    from gpud.child.progress import Progress
     from gpud.core.sample import Condition
 
 SPIN, BLOCKING_SYNC = 1, 4  # CU_CTX_SCHED_*
@@ -35,27 +35,55 @@ LONGEST_MS = 6e5
 """Between two events of a run, none of which may last so long: Windows resets a GPU after 2 s."""
 
 
+class Context:
+    """The primary context of one GPU and the kernels loaded into it, which several runs share."""
+
+    def __init__(self, driver: Driver, device: Device, *, spin: bool) -> None:
+        """Retain it. After this, ``close`` must be called. Errors: ``ProbeError``."""
+        self.driver, self.device = driver, device
+        self.modules: dict[str, ctypes.c_void_p] = {}
+        self.opened_s: float | None = None  # until the first run has ended
+        self._ordinal = driver.value("cuDeviceGet", ctypes.c_int, device.index)
+        begun = time.monotonic()
+        driver("cuDevicePrimaryCtxSetFlags_v2", self._ordinal, SPIN if spin else BLOCKING_SYNC)
+        self.handle = driver.created("cuDevicePrimaryCtxRetain", self._ordinal)
+        self.opened_s = time.monotonic() - begun
+
+    def wait_by(self, *, spin: bool) -> None:
+        """Change how a wait for a stream waits: drivers since CUDA 11 let a context in use."""
+        flags = SPIN if spin else BLOCKING_SYNC
+        self.driver.code("cuDevicePrimaryCtxSetFlags_v2", self._ordinal, flags)
+
+    def close(self) -> dict[str, str]:
+        """Give everything back. Returns what was refused, by function."""
+        handles = {
+            "cuModuleUnload": list(self.modules.values()),
+            "cuDevicePrimaryCtxRelease_v2": [self._ordinal],
+        }
+        return _given_back(self.driver, handles)
+
+
 class Gpu:
-    """A GPU with a stream of its own; what is taken of it is given back by ``close``.
+    """A GPU for one run; what is taken of it is given back by ``close``, all but the context.
 
     ``busy_s`` is GPU time in seconds: between events, and as ``account``ed for. ``wait`` waits for
     the first lane, ``first`` and ``last`` record the events around a region; all are prebuilt.
+    ``fresh``: nothing has run in the context before. ``left_out``: as ``Job`` has it.
     ``release_errors`` holds what was refused at the end, by function.
     Errors: every method raises ``ProbeError`` with the function and the code that refused.
     """
 
-    def __init__(self, driver: Driver, device: Device, *, spin: bool) -> None:
-        """Retain the primary context. ``spin``: wait actively, for latency; else give up the core.
-
-        After this, ``close`` must be called. Errors: ``ProbeError``.
-        """
-        self._driver = driver
-        self.device = device
+    def __init__(self, context: Context, *, spin: bool, left_out: Mapping[str, str]) -> None:
+        """``spin``: wait actively, for latency; else give up the core."""
+        self._context = context
+        self._driver = context.driver
+        self.device = device = context.device
         self.sm_count, self.l2_bytes = device.sm_count, device.l2_bytes
+        self.left_out = left_out
+        self.fresh = context.opened_s is not None
         self.busy_s = 0.0
         self.vram_peak_bytes = self.pinned_peak_bytes = 0  # the most that was held at once
         self.release_errors: dict[str, str] = {}
-        self._modules: dict[str, ctypes.c_void_p] = {}
         self._buffers: dict[int, int] = {}  # bytes by address
         self._pinned: list[ctypes.c_void_p] = []
         self._pageable: list[ctypes.Array[ctypes.c_ubyte]] = []
@@ -64,16 +92,11 @@ class Gpu:
         self._graphs: list[ctypes.c_void_p] = []
         self._executables: list[ctypes.c_void_p] = []
         self._load_s = 0.0
-        self._ordinal = driver.value("cuDeviceGet", ctypes.c_int, device.index)
-        begun = time.monotonic()
-        driver("cuDevicePrimaryCtxSetFlags_v2", self._ordinal, SPIN if spin else BLOCKING_SYNC)
-        self._context = driver.created("cuDevicePrimaryCtxRetain", self._ordinal)
         self._spin = spin
-        self._context_s = time.monotonic() - begun
 
     def start(self) -> None:
         """Make the context current and take the first stream and the events."""
-        self._driver("cuCtxSetCurrent", self._context)
+        self._driver("cuCtxSetCurrent", self._context.handle)
         self._lanes.append(self._driver.created("cuStreamCreate", 0))
         # The first and the last of a region, the meeting of two lanes; two for the default stream.
         flags = EVENT_SPIN if self._spin else EVENT_BLOCKING_SYNC
@@ -142,9 +165,10 @@ class Gpu:
     def kernel(self, name: str) -> Kernel:
         """Load a kernel, its module on first use. ``Errors: ProbeError`` with the JIT's log."""
         file, image = kernels.image(name)
-        if file not in self._modules:
-            self._modules[file] = self._loaded(image)
-        module = self._modules[file]
+        modules = self._context.modules
+        if file not in modules:
+            modules[file] = self._loaded(image)
+        module = modules[file]
         return Kernel(name, self._driver.created("cuModuleGetFunction", module, name.encode()))
 
     def launch(
@@ -303,7 +327,7 @@ class Gpu:
         conditions: dict[str, Condition] = {
             **self._driver.progress.facts,
             "sync": "spin" if self._spin else "blocking",
-            "context_s": self._context_s,
+            "context_s": self._context.opened_s,
             "module_load_s": self._load_s,
         }
         try:
@@ -313,23 +337,18 @@ class Gpu:
         return conditions
 
     def close(self) -> None:
-        """Give everything back in order; what is refused is in ``release_errors``."""
-        for name, handles in (
-            ("cuCtxSynchronize", [None]),  # whatever went wrong late is said here
-            ("cuGraphExecDestroy", self._executables),
-            ("cuGraphDestroy", self._graphs),
-            ("cuEventDestroy_v2", self._events),
-            ("cuMemFreeHost", self._pinned),
-            ("cuMemFree_v2", list(self._buffers)),
-            ("cuModuleUnload", list(self._modules.values())),
-            ("cuStreamDestroy_v2", self._lanes),
-            ("cuDevicePrimaryCtxRelease_v2", [self._ordinal]),
-        ):
-            for handle in handles:
-                try:
-                    self._driver(name, *(() if handle is None else (handle,)))
-                except ProbeError as error:
-                    self.release_errors.setdefault(name, error.failure.detail)
+        """Give everything of this run back in order; what is refused is in ``release_errors``."""
+        handles: dict[str, Iterable[Any]] = {
+            "cuCtxSynchronize": [None],  # whatever went wrong late is said here
+            "cuGraphExecDestroy": self._executables,
+            "cuGraphDestroy": self._graphs,
+            "cuEventDestroy_v2": self._events,
+            "cuMemFreeHost": self._pinned,
+            "cuMemFree_v2": list(self._buffers),
+            "cuStreamDestroy_v2": self._lanes,
+        }
+        self.release_errors = _given_back(self._driver, handles)
+        self._context.opened_s = None
 
     def _call(self, name: str, *arguments: Any) -> Call:  # noqa: ANN401  # ctypes values
         prototype = FUNCTIONS.get(name) or OPTIONAL[name]
@@ -389,22 +408,60 @@ class Gpu:
         return module
 
 
-@contextmanager
-def opened(job: Job, *, spin: bool, progress: Progress | None = None) -> Iterator[Gpu]:
-    """Open the GPU that ``job.gpu`` names by UUID, and give everything back in the end.
+class Cuda:
+    """The driver as this process has loaded it, and the one GPU that its runs share."""
 
-    Errors: ``ProbeError``.
-    """
-    progress = progress or Progress()
-    with progress.start_up():
-        driver = Driver(job, progress)
-        gpu = Gpu(driver, _requested_device(job, driver), spin=spin)
-    try:
+    def __init__(self) -> None:
+        self._driver: Driver | None = None
+        self._context: Context | None = None
+
+    def driver(self, job: Job, progress: Progress) -> Driver:
+        """Give the driver, loaded by the first job that asks. Errors: ``ProbeError``."""
+        if self._driver is None:
+            self._driver = Driver(job, progress)
+        else:
+            self._driver.begin(progress)
+        return self._driver
+
+    @contextmanager
+    def gpu(self, job: Job, *, spin: bool, progress: Progress) -> Iterator[Gpu]:
+        """Give the GPU that ``job.gpu`` names by UUID for one run, the same one in every run.
+
+        Errors: ``ProbeError``.
+        """
         with progress.start_up():
-            gpu.start()
-        yield gpu
-    finally:
-        gpu.close()
+            driver = self.driver(job, progress)
+            if self._context is None:
+                self._context = Context(driver, _requested_device(job, driver), spin=spin)
+            else:
+                self._context.wait_by(spin=spin)
+            gpu = Gpu(self._context, spin=spin, left_out=job.left_out)
+        try:
+            with progress.start_up():
+                gpu.start()
+            yield gpu
+        finally:
+            gpu.close()
+
+    def close(self, progress: Progress) -> dict[str, str]:
+        """Give the context back, if there is one. Returns what was refused, by function."""
+        context, self._context = self._context, None
+        if context is None:
+            return {}
+        context.driver.begin(progress)
+        return context.close()
+
+
+def _given_back(driver: Driver, handles: Mapping[str, Iterable[Any]]) -> dict[str, str]:
+    """Call each function with each of its handles. Returns what was refused, by function."""
+    errors: dict[str, str] = {}
+    for name, each in handles.items():
+        for handle in each:
+            try:
+                driver(name, *(() if handle is None else (handle,)))
+            except ProbeError as error:
+                errors.setdefault(name, error.failure.detail)
+    return errors
 
 
 def _requested_device(job: Job, driver: Driver) -> Device:

@@ -1,4 +1,4 @@
-"""Progress notes of a probe process in shared memory, its time limits, and the budget of a run.
+"""Progress notes of a job in shared memory, its time limits, and the budget of a run.
 
 Start-up is whatever the driver does once for a process: loading it, cuInit, the context, compiling
 kernels. After a boot or a driver update that may take a minute, and says nothing of how fast the
@@ -30,22 +30,26 @@ ALARM_RATIO, SHORTEST_ALARM_S = 1.5, 1.0
 
 
 class Progress:
-    """Notes of one child. Without a ``job`` nobody reads them and no alarm is set.
+    """Notes of one job. Without a ``job`` nobody reads them and no alarm is set.
 
     ``facts`` are the conditions of the run that are known so far. Units: ``start_s`` in seconds,
     all start-up so far.
     """
 
     def __init__(self, job: Job | None = None) -> None:
-        """Set the alarm, by which the kernel ends a process whose driver call never returns."""
+        """Set the alarm, by which the kernel ends a process whose driver call never returns.
+
+        A job without ``alarm`` is left where it hangs.
+        """
         fd = None if job is None else job.progress_fd
         self._memory = bytearray(progress.SIZE) if fd is None else mmap.mmap(fd, progress.SIZE)
         self._padded: dict[str, bytes] = {}
         self._job = job
+        self._alarm = job is not None and job.alarm
         self._begun_s = time.monotonic()
         self.start_s = 0.0
         self.facts: dict[str, Condition] = {}
-        if job is not None:
+        if self._alarm:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)  # no Python handler would run then
         self._allow(self._run_s())
 
@@ -79,6 +83,16 @@ class Progress:
             self._memory[progress.START_UP] = 0
             self._allow(self._run_s())
 
+    def over(self) -> None:
+        """Take the alarm back: nothing of this job runs any more."""
+        if self._alarm:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def again(self) -> None:
+        """Allow as long as for the run once more, to give back what runs have shared."""
+        self._begun_s, self.start_s = time.monotonic(), 0.0
+        self._allow(self._run_s())
+
     def _run_s(self) -> float:
         """Give what is left until a run that has not ended by itself must hang."""
         if self._job is None:
@@ -88,7 +102,7 @@ class Progress:
         return allowed_s - (time.monotonic() - self._begun_s - self.start_s)
 
     def _allow(self, seconds: float) -> None:
-        if self._job is not None:
+        if self._alarm:
             signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
 
 

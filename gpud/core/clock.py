@@ -18,8 +18,10 @@ Some hosts step the clock by 0.35 to 0.4 s every half minute, others pause the m
 WITHIN_RUN_S = 0.05  # a larger parting while a probe ran makes its figures worthless
 
 ASLEEP_FROM_S = 30.0
+JUMP_FROM_S = 5.0
+"""From here on, in either direction, a jump is no correction of the time and no short pause."""
 REST_S = 10.0
-"""How long nothing is measured after a pause that long. Short ones ask for no rest."""
+"""How long nothing is measured after one: the GPU of a machine that wakes is not to be touched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ def jumped(before: Instant, after: Instant, *, threshold_s: float) -> float | No
 
 def rest_s(offset_s: float) -> float:
     """Say how long to leave a machine alone whose clocks parted by ``offset_s``."""
-    return REST_S if offset_s >= ASLEEP_FROM_S else 0.0
+    return REST_S if abs(offset_s) >= JUMP_FROM_S else 0.0
 
 
 HOUR_MIN = 60

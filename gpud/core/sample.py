@@ -79,6 +79,8 @@ class Reason(StrEnum):
     VERIFICATION_FAILED = "verification_failed"
     CPU_ALWAYS_FASTER = "cpu_always_faster"
     UNSUPPORTED = "unsupported"
+    LEFT_OUT = "left_out"  # of a mode: on a machine like this one it does harm
+    NOT_COLD = "not_cold"  # of a mode that is only measured before anything else is
     DEPENDENCY_MISSING = "dependency_missing"
     BUDGET_EXCEEDED = "budget_exceeded"
     HUNG = "hung"
@@ -116,6 +118,7 @@ class Skip(StrEnum):
     ON_BATTERY = "on_battery"
     RESUMED = "resumed"
     BOOT_GRACE = "boot_grace"  # the virtual machine has just started
+    CONTEXTS_SPENT = "contexts_spent"  # gpud has made as many as one boot may have
     GPU_HOT = "gpu_hot"
     VRAM_SHORT = "vram_short"
     GPU_BUSY = "gpu_busy"
@@ -242,9 +245,12 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the agent asks of one child, as JSON on its stdin."""
+    """One thing that a child is asked for: a line of JSON on its stdin.
 
-    probe: str = ""
+    ``left_out`` has the modes not to measure, each with the reason in words.
+    """
+
+    probe: str = ""  # empty: the list of GPUs
     gpu: str | None = None  # UUID; None for CPU probes and for the inventory
     cuda_library: str = ""  # absolute path; empty: the search order of ``cuda.candidates``
     sysroot: str = "/"
@@ -253,11 +259,13 @@ class Job:
     seed: int = 1
     start_limit_s: float = START_LIMIT_S  # of loading the driver, cuInit, context and kernels
     progress_fd: int | None = None  # inherited memory, laid out as ``gpud.core.progress``
+    alarm: bool = True  # the kernel ends a child whose driver call does not return
+    left_out: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """The one document a probe child prints.
+    """What a child prints for a job that names a probe.
 
     Either ``failure`` is None and ``samples`` hold verified figures, or there is a failure and no
     samples: a run whose results were wrong publishes nothing. What it cost is None where it is not

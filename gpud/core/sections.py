@@ -115,14 +115,19 @@ class ScheduleSettings:
     """How often things run, by the monotonic clock."""
 
     telemetry_interval_s: float = 10.0
-    small_interval_s: float = 60.0
-    large_interval_s: float = 900.0
+    small_interval_s: float = 0.0  # 0: each minute; in WSL2 every ten, and every two at first
+    large_interval_s: float = 0.0  # 0: every 15 minutes, in the next round
+    context_budget: int = -1  # GPU contexts of one boot; -1: 250 in WSL2, else any; 0: any
     jitter_ratio: float = 0.1  # of the interval, on probes: machines of a fleet drift apart
 
     def __post_init__(self) -> None:
         """Refuse intervals that would leave no idle time between runs."""
-        between(self, "telemetry_interval_s", "small_interval_s", low=0.2, high=86400)
-        between(self, "large_interval_s", low=0.2, high=7 * 86400)
+        between(self, "telemetry_interval_s", low=0.2, high=86400)
+        if self.small_interval_s:
+            between(self, "small_interval_s", low=0.2, high=86400)
+        if self.large_interval_s:
+            between(self, "large_interval_s", low=0.2, high=7 * 86400)
+        between(self, "context_budget", low=-1, high=10**6)
         between(self, "jitter_ratio", low=0, high=0.5)
 
 
@@ -138,7 +143,7 @@ class GateSettings:
     """When a due run is not started, because the person or the machine needs the GPU more."""
 
     busy_ratio: float = 0.3  # of time the GPU works for somebody else
-    vram_free_min_bytes: int = 1 << 30
+    vram_free_min_bytes: int = -1  # -1: 15 % and 2 GiB beside the run's own, half of a small card
     hot_celsius: float = 85.0
     on_battery: Literal["all", "small", "none"] = "small"  # which probes still run
     quiet_hours: tuple[str, ...] = ()  # local time, "22:00-07:00"
@@ -147,7 +152,7 @@ class GateSettings:
     def __post_init__(self) -> None:
         """Refuse what would let nothing through or hold nothing back, and hours no clock shows."""
         between(self, "busy_ratio", low=0, high=1)
-        between(self, "vram_free_min_bytes", low=0, high=2**50)
+        between(self, "vram_free_min_bytes", low=-1, high=2**50)
         between(self, "hot_celsius", low=30, high=150)
         between(self, "boot_grace_s", low=0, high=3600)
         for text in self.quiet_hours:

@@ -100,7 +100,10 @@ class IssueSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KnownIssue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One known fault. ``signs`` are what a person can see and gpud cannot."""
+    """One known fault. ``signs`` are what a person can see and gpud cannot.
+
+    ``boot_grace_s``: for so long after a start of WSL2 the GPU must not be touched.
+    """
 
     id: str
     title: str
@@ -115,6 +118,7 @@ class KnownIssue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patterns: tuple[Pattern, ...] = ()
     signs: tuple[str, ...] = ()
     note: str | None = None
+    boot_grace_s: float = 0.0
 
     @property
     def newest(self) -> str:

@@ -88,10 +88,14 @@ class ChangeReport(msgspec.Struct, frozen=True):
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """A GPU that was here. ``gone_s``: the Unix time at which CUDA first did not list it."""
+    """A GPU that was here. ``gone_s``: the Unix time at which CUDA first did not list it.
+
+    ``compute_capability``: "8.9"; empty where only an older gpud has seen it.
+    """
 
     name: str = ""
     gone_s: float | None = None
+    compute_capability: str = ""
 
 
 class FailureReport(msgspec.Struct, frozen=True):
@@ -378,6 +382,27 @@ class AlertReport(msgspec.Struct, frozen=True):
         return min([self.starts_s, *(piece.since_s for piece in self.evidence)])
 
 
+class FaultReport(msgspec.Struct, frozen=True):
+    """A known fault, of docs/known-issues.md, that was seen here or is of this machine's versions.
+
+    ``state``: "seen", "applies" (the versions are within its bounds) or "reported" (somebody met it
+    on these versions). ``alarm``: it was seen together with a GPU call that failed or stalled.
+    ``evidence`` quotes the kernel or a driver; ``count`` and ``at_s`` (the last) are of its traces.
+    """
+
+    id: str
+    state: str = ""
+    effect: str = ""
+    title: str = ""
+    fix: str | None = None
+    source: str = ""
+    confidence: str = ""
+    evidence: str | None = None
+    at_s: float | None = None
+    count: int = 0
+    alarm: bool = False
+
+
 class StoreSize(msgspec.Struct, frozen=True):
     """How much the history holds. ``waiting`` runs are in memory only, ``dropped`` ones lost.
 
@@ -407,6 +432,17 @@ class Counters(msgspec.Struct, frozen=True):
     pinned_peak_bytes: int | None = None
 
 
+class ContextsReport(msgspec.Struct, frozen=True):
+    """GPU contexts made since the machine's boot; ``budget``: how many it may have, None for any.
+
+    Units: ``interval_s`` in seconds, from one round with the GPU to the next.
+    """
+
+    used: int = 0
+    budget: int | None = None
+    interval_s: float = 0.0
+
+
 class Status(msgspec.Struct, frozen=True, dict=True):
     """Everything a person or a program may want to know of one moment.
 
@@ -427,6 +463,7 @@ class Status(msgspec.Struct, frozen=True, dict=True):
     containers: ComparisonReport | None = None
     gpus: Mapping[str, ListedGpu] = {}
     breaker: BreakerReport | None = None
+    contexts: ContextsReport | None = None
     changes: tuple[ChangeReport, ...] = ()
     expected: Mapping[str, Expected] = {}
     cuda: CudaReport | None = None
@@ -437,6 +474,7 @@ class Status(msgspec.Struct, frozen=True, dict=True):
     telemetry: TelemetryReport = TelemetryReport()
     alerts: tuple[AlertReport, ...] = ()
     sinks: Mapping[str, SinkState] = {}
+    known_faults: tuple[FaultReport, ...] = ()
     store: StoreSize | None = None
     counters: Counters = Counters()
     schema_version: int = SCHEMA_VERSION

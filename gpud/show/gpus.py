@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 from gpud.core.telemetry import NAMES
 from gpud.show import figures, model
 from gpud.show.document import Expected, ReadingReport, SourceReport
-from gpud.show.units import AGE_FROM_S, amount, size, spaced
+from gpud.show.units import AGE_FROM_S, amount, lasted, size, spaced
 from gpud.show.words import GPU_WORK_BEGINS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpud.core.sample import Device
-    from gpud.show.document import Status
+    from gpud.show.document import ContextsReport, Status
 
 UNKNOWN: Final = "not known"
 NAME: Final = 120
@@ -155,6 +155,23 @@ def _waiting(document: Status) -> Iterator[model.Paragraph]:
         yield model.Paragraph(
             ("GPU work is tried again at ", model.Timestamp(document.breaker.retry_s))
         )
+    if words := _contexts(document.contexts):
+        yield model.Paragraph(words)
+
+
+def _contexts(contexts: ContextsReport | None) -> str | None:
+    """Say that the GPU is measured less often, or no more, to save its contexts."""
+    if contexts is None or contexts.budget is None or 2 * contexts.used <= contexts.budget:
+        return None
+    if contexts.used >= contexts.budget:
+        return (
+            f"The {contexts.budget} GPU contexts of this boot are used up: the GPU is measured by "
+            "`gpud probe` alone, until `wsl --shutdown`"
+        )
+    return (
+        f"{contexts.used} of {contexts.budget} GPU contexts of this boot are used: the GPU is "
+        f"measured every {lasted(contexts.interval_s)}, so that the rest lasts"
+    )
 
 
 def _none(document: Status) -> list[model.Block]:

@@ -150,6 +150,7 @@ def _compared(ratio: float) -> str:
 BECAUSE: Final[Mapping[Skip, str]] = {
     Skip.NO_GPU: "CUDA offers no GPU",
     Skip.BOOT_GRACE: "WSL has just started",
+    Skip.CONTEXTS_SPENT: "the GPU contexts of this boot are used up",
     Skip.STUCK: "a probe that was ended does not go away",
     Skip.BREAKER_OPEN: "a call hung a while ago",
     Skip.CHILD_RUNNING: "another run was still going on",
@@ -172,6 +173,7 @@ LASTING: Final = (
     Skip.VRAM_SHORT,
     Skip.QUIET_HOURS,
     Skip.ON_BATTERY,
+    Skip.CONTEXTS_SPENT,
 )
 """Reasons that may hold for hours while every component is well."""
 

@@ -107,7 +107,9 @@ def _measure(settings: Settings, request: ProbeRequest, progress: ProbeProgress)
 
 async def _measure_here(settings: Settings, request: ProbeRequest, progress: ProbeProgress) -> None:
     from gpud.agent import platform
+    from gpud.agent.measure import grace, pace
     from gpud.agent.measure.clocks import now
+    from gpud.agent.measure.contexts import Contexts
     from gpud.agent.measure.launch import Launcher
     from gpud.agent.measure.session import Session
     from gpud.core import advice
@@ -116,12 +118,14 @@ async def _measure_here(settings: Settings, request: ProbeRequest, progress: Pro
     if lock is None:
         progress.say(UNLOCKED)
     facts = platform.facts(settings.sysroot)
-    boot = platform.gpu_from(settings, facts, now())
+    boot = grace.gpu_from(settings, facts, now())
+    plan = pace.plan(settings.schedule, wsl2=facts.get("wsl") == "2")
     launcher = Launcher(
         lock,
         patience_s=LOOK_S,
         platform=advice.of(facts),
         gpu_from_s=0.0 if boot is None else boot.mono_s,
+        contexts=Contexts(Path(settings.state_dir), platform.boot_id(), plan.budget),
     )
     progress.launcher = launcher
     try:
@@ -157,21 +161,21 @@ class ProbeProgress:
         self._shown = shown
         self._label: str | None = None
         self._running = False
-        self._spawned = 0  # children of this process before the present run
+        self._asked = 0  # jobs for children of this process before the present run
 
     def take(self, line: AnswerLine) -> None:
         """Take in a line, and show it where it says how far everything is."""
         if isinstance(line, BeginLine):
             self._label = line.label
             self._running = self.launcher is None
-            self._spawned = self._spawns()
+            self._asked = self._jobs()
             self.say(f"{line.label} ...")
         elif isinstance(line, WaitLine):
             self._running = False
             self.say(line.message)
         else:
             self._label, self._running = None, False
-            self._spawned = self._spawns()
+            self._asked = self._jobs()
             self._outcome.take(line)
 
     def say(self, words: str) -> None:
@@ -180,12 +184,12 @@ class ProbeProgress:
             with contextlib.suppress(OSError, ValueError):
                 print(escaped(words), file=sys.stderr, flush=True)
 
-    def _spawns(self) -> int:
-        return 0 if self.launcher is None else self.launcher.spawned
+    def _jobs(self) -> int:
+        return 0 if self.launcher is None else self.launcher.jobs
 
     def left(self) -> str:
         """Say what is left running: killing GPU work can take the driver with it."""
-        if not self._running and self._spawns() == self._spawned:
+        if not self._running and self._jobs() == self._asked:
             return "; nothing was running"
         who = "the child"
         if self.launcher is not None:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent import platform
-from gpud.core.clock import Instant
-from gpud.core.settings import Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,23 +81,3 @@ def test_container_is_recognised_by_the_mark_of_its_engine(tmp_path: Path) -> No
     (tmp_path / "run").mkdir()
     (tmp_path / "run/.containerenv").touch()
     assert platform.facts(root)["container"] == "1"
-
-
-@pytest.mark.parametrize(
-    ("machine", "uptime", "expected"),
-    [
-        ({"kernel": WSL2}, "10.00 1.00\n", Instant(1050.0, 150.0)),
-        ({"kernel": WSL2}, "60.00 1.00\n", None),
-        ({"kernel": WSL2}, None, None),
-        ({"kernel": "6.1.0-13-amd64"}, "10.00 1.00\n", None),
-        ({"kernel": WSL2, "container": "1"}, "10.00 1.00\n", None),
-    ],
-)
-def test_gpu_work_begins_a_minute_after_a_start_of_wsl_and_at_once_elsewhere(
-    machine: dict[str, str], uptime: str | None, expected: Instant | None, tmp_path: Path
-) -> None:
-    if uptime is not None:
-        (tmp_path / "proc").mkdir()
-        (tmp_path / "proc/uptime").write_text(uptime)
-    settings = Settings(sysroot=str(tmp_path))
-    assert platform.gpu_from(settings, machine, Instant(1000.0, 100.0)) == expected

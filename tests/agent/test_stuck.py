@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root and /dev/fuse")
 
 READER = (
-    "import json, sys\njob = json.load(sys.stdin)\n"
+    "import json, sys\njob = json.loads(sys.stdin.readline())\n"
     "if job['gpu']: open({path!r}).read()\n"
     "print(json.dumps({{'probe': job['probe'], 'backend': 'cuda' if job['gpu'] else 'cpu'}}))"
 )
@@ -239,7 +239,7 @@ def test_stuck_child_of_the_cpu_is_not_joined_by_others(
     tmp_path: Path, stalled: Stalling, clock: Clock
 ) -> None:
     """A folder of Python that does not answer: every further child would wait for it too."""
-    code = f"import json, sys\njob = json.load(sys.stdin)\nopen({str(stalled.path)!r}).read()"
+    code = f"import sys\nsys.stdin.readline()\nopen({str(stalled.path)!r}).read()"
 
     async def story() -> None:
         agent = Agent(tmp_path / "gpu.lock", command=(sys.executable, "-I", "-c", code))
@@ -267,7 +267,7 @@ def test_stuck_child_of_the_cpu_leaves_the_gpus_own_watched(
     async def story() -> None:
         with stalling(tmp_path / "other") as other:
             code = (
-                f"import json, sys\njob = json.load(sys.stdin)\n{with_gpu}\n"
+                f"import json, sys\njob = json.loads(sys.stdin.readline())\n{with_gpu}\n"
                 f"open({str(other.path)!r}).read()"
             )
             agent = Agent(tmp_path / "gpu.lock", command=(sys.executable, "-I", "-c", code))

@@ -18,7 +18,7 @@ from gpud.core.sample import Pace
 from gpud.core.sections import CudaSettings, ProbeSettings
 from gpud.core.settings import Settings
 from tests import snapshots
-from tests.agent.measure.rounds import pipeline_of
+from tests.agent.measure.rounds import Of, pipeline_of
 from tests.child.running import GPU, INTERPRETED
 from tests.standins.build import build_libcuda, build_virtual_clock, rewrite_script
 
@@ -94,7 +94,7 @@ class Agent:
 
     async def round(self) -> None:
         for pace in (Pace.SMALL, Pace.LARGE):
-            await self.pipeline.round(pace)
+            await self.pipeline.round(Of(pace))
 
     def figures(self, mode: str) -> dict[int | None, float]:
         return {
@@ -143,7 +143,7 @@ def test_two_cards_are_never_mixed_up_though_one_disappears_and_comes_back(agent
         await agent.round()
         shows(both=False)
         agent.says(BOTH)
-        await agent.pipeline.round(Pace.LARGE)  # newcomers are looked for with the large probes
+        await agent.pipeline.round(Of(Pace.LARGE))  # newcomers are looked for with the large probes
         await agent.round()
         shows(both=True)
         await agent.history.close()

@@ -2,7 +2,7 @@
 
 A program, not a module: it imports the child once, so that thousands of runs against as many driver
 libraries cost a fork each and no interpreter. The driver is loaded after the fork only. A line on
-stdin is a list of cases ``{"id", "verb", "job"}``; a line on stdout is one answer
+stdin is a list of cases ``{"id", "job"}``; a line on stdout is one answer
 ``{"id", "code", "out", "err"}``, in the order in which they end.
 """
 
@@ -48,7 +48,7 @@ def _start(case: dict[str, Any], running: Running) -> None:
         os.dup2(out, 1)
         os.dup2(err, 2)
         sys.stdin = io.TextIOWrapper(io.BytesIO(json.dumps(case["job"]).encode()))
-        sys.argv = ["gpud.child", case["verb"]]
+        sys.argv = ["gpud.child", "--serve"]
         code = child.main()
     finally:  # also with an exception: its traceback is not ours to catch, its end is
         sys.stderr.flush()

@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpud.child.cuda_gpu import Cuda
+from gpud.child.progress import Progress
 from tests.standins.build import build_libcuda
 from tests.standins.loaded import loop, virtual_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
+
+    from gpud.child.cuda_gpu import Gpu
+    from gpud.core.sample import Job
 
 CHILD = (sys.executable, "-I", "-m", "gpud.child")
 GPU = "GPU-6d0c5f2e-8a41-4b7d-9e13-000000000000"
@@ -59,6 +65,17 @@ class Ended:
         return {sample["mode"]: sample for sample in self.document["samples"]}
 
 
+@contextmanager
+def opened(job: Job, *, spin: bool, progress: Progress | None = None) -> Iterator[Gpu]:
+    """Open a GPU in this process for one run."""
+    cuda, progress = Cuda(), progress or Progress()
+    try:
+        with cuda.gpu(job, spin=spin, progress=progress) as gpu:
+            yield gpu
+    finally:
+        cuda.close(progress)
+
+
 def ask(
     option: str,
     arguments: str | bytes,
@@ -88,7 +105,7 @@ def run(probe: str, library: Path, *, clock: str | None = None, **job: Any) -> E
         clock = REAL if probe in MEASURES_THE_CPU else INTERPRETED
     arguments = {"probe": probe, "gpu": GPU, "cuda_library": str(library), **job}
     environment = virtual_time(library.parent, clock) if clock else None
-    return ask("--run", json.dumps(arguments), environment=environment)
+    return ask("--serve", json.dumps(arguments), environment=environment)
 
 
 def scripted(

@@ -147,7 +147,7 @@ class Sweep:
             listing = subject.name == INVENTORY
             target = {} if listing else {"probe": subject.name, "gpu": GPU}
             job = {"cuda_library": str(library), **target}
-            cases.append({"id": name, "verb": "--inventory" if listing else "--run", "job": job})
+            cases.append({"id": name, "job": job})
         self._server.stdin.write(json.dumps(cases) + "\n")
         self._server.stdin.flush()
         ended: dict[str, Ended] = {}

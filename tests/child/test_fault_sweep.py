@@ -33,6 +33,9 @@ REPLACEABLE = {"cuMemHostAlloc"}  # ordinary memory does as well
 LABELS = {"cuDriverGetVersion", "cuMemGetInfo_v2", "cuModuleGetLoadingMode"}
 MPS = ("cuDeviceGetAttribute", 4)
 """What nothing depends on, the last attribute of a GPU among it: a refusal costs only itself."""
+NOT_GIVEN_BACK = "not given back: "
+SHARED = {"cuModuleUnload", "cuDevicePrimaryCtxRelease_v2"}
+"""What all runs of a process share goes after the last document: stderr has what is refused."""
 LAST_TO_FAIL = "cuCtxSynchronize"
 """Cleaning up begins with the last of these; what fails from there on costs no figure."""
 
@@ -58,8 +61,11 @@ def cleaning_from(run: Run) -> int:
 def complaint(fault: Fault, run: Run, reason: Reason) -> str | None:
     """What is wrong with how a run ended; None when nothing is."""
     ended = run.ended
-    if ended.code not in {0, 1} or ended.err:
+    strange = [line for line in ended.err.splitlines() if not line.startswith(NOT_GIVEN_BACK)]
+    if ended.code not in {0, 1} or strange:
         return f"ended with {ended.code}: {ended.err[-300:]}"
+    if fault.function in SHARED and fault.function not in ended.err:
+        return f"nothing of it: {ended.err}"
     document = ended.document
     failure, figures = document["failure"], document.get("samples") or document.get("devices", [])
     at = failed_at(fault, run)

@@ -63,7 +63,7 @@ def test_advice_is_for_the_machine_the_child_runs_on(
     ended = scripted(tmp_path, "launch", "fail cuInit 100", sysroot=str(tmp_path))
     assert advice in ended.failure["advice"]
     job = {"cuda_library": str(tmp_path / "libcuda.so.1"), "sysroot": str(tmp_path)}
-    listed = ask("--inventory", json.dumps(job)).document
+    listed = ask("--serve", json.dumps(job)).document
     assert listed["failure"]["advice"] == ended.failure["advice"]
 
 
@@ -93,7 +93,7 @@ def test_an_orphan_gives_everything_back_and_ends_without_a_document(tmp_path: P
     library = build_libcuda(tmp_path, f"log {calls}\nlaunch_ns 200000")
     starter = "import subprocess, sys; subprocess.run(sys.argv[1:])"
     between = subprocess.Popen(
-        [sys.executable, "-I", "-c", starter, *CHILD, "--run"],
+        [sys.executable, "-I", "-c", starter, *CHILD, "--serve"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -146,12 +146,12 @@ def test_a_missing_function_is_named_with_its_library(tmp_path: Path) -> None:
         ("/lone\ud800/libcuda.so.1", ""),
     ],
 )
-@pytest.mark.parametrize("job", [{}, {"probe": "launch"}], ids=["--inventory", "--run"])
+@pytest.mark.parametrize("job", [{}, {"probe": "launch"}], ids=["list", "run"])
 def test_a_library_that_cannot_be_loaded_is_named_in_the_words_of_the_loader(
     job: dict[str, str], path: str, words: str
 ) -> None:
     arguments = json.dumps({"cuda_library": path, "gpu": GPU, **job})
-    ended = ask("--run" if job else "--inventory", arguments)
+    ended = ask("--serve", arguments)
     failure = ended.document["failure"]
     assert (ended.code, ended.err, failure["reason"]) == (1, "", Reason.LIBRARY_MISSING)
     assert words in failure["detail"]
@@ -172,24 +172,23 @@ def test_a_driver_too_old_for_the_kernels_says_what_to_do(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\xff\xfe", b'{"probe": "cpu_call"', b"[" * 30_000, b"[]", b'{"sudo": 1}'],
+    [b"\n", b"\xff\xfe", b'{"probe": "cpu_call"', b"[" * 30_000, b"[]", b'{"sudo": 1}'],
     ids=["nothing", "not UTF-8", "cut short", "nested", "a list", "a field too many"],
 )
-@pytest.mark.parametrize("option", ["--run", "--inventory"])
-def test_a_job_that_makes_no_sense_is_refused_in_one_line(option: str, content: bytes) -> None:
-    ended = ask(option, content)
+def test_a_job_that_makes_no_sense_is_refused_in_one_line(content: bytes) -> None:
+    ended = ask("--serve", content)
     assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
     assert ended.err.startswith("not a job: ")
 
 
-@pytest.mark.parametrize("name", ["", "unheard\nof", "_private", "../launch", "x" * 500])
+@pytest.mark.parametrize("name", ["unheard\nof", "_private", "../launch", "x" * 500])
 def test_a_probe_that_does_not_exist_is_refused_in_one_line(name: str) -> None:
-    ended = ask("--run", json.dumps({"probe": name}))
+    ended = ask("--serve", json.dumps({"probe": name}))
     assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
     assert "no such probe" in ended.err
 
 
-@pytest.mark.parametrize("option", ["", "--help", "--runs"])
+@pytest.mark.parametrize("option", ["", "--help", "--run"])
 def test_another_option_is_a_usage_error(option: str) -> None:
     ended = ask(option, "{}")
     assert (ended.code, ended.out) == (2, "")
@@ -224,10 +223,11 @@ def opened(option: str, job: dict[str, Any]) -> tuple[bool, bool]:
 def test_a_child_loads_what_its_question_needs_and_no_more(tmp_path: Path) -> None:
     job = {"cuda_library": str(build_libcuda(tmp_path)), "gpu": GPU}
     assert opened("--list", {}) == (False, False)
-    assert opened("--inventory", {"cuda_library": job["cuda_library"]}) == (False, True)
-    assert opened("--run", {"probe": "launch", **job}) == (False, True)
-    assert opened("--run", {"probe": "cpu_call", **job}) == (True, False)
-    assert opened("--run", {"probe": "crossover", **job}) == (True, True)
+    assert opened("--serve", {"cuda_library": job["cuda_library"]}) == (False, True)
+    assert opened("--serve", {"probe": "launch", **job}) == (False, True)
+    assert opened("--serve", {"probe": "cpu_call", **job}) == (False, False)
+    assert opened("--serve", {"probe": "cpu_matmul", **job}) == (True, False)
+    assert opened("--serve", {"probe": "crossover", **job}) == (True, True)
 
 
 NOISY = r"""

@@ -22,7 +22,7 @@ OLDER = ("cuDeviceGetUuid_v2",)
 
 
 def listing(library: Path, **job: Any) -> Ended:
-    return ask("--inventory", json.dumps({"cuda_library": str(library), **job}))
+    return ask("--serve", json.dumps({"cuda_library": str(library), **job}))
 
 
 @pytest.mark.parametrize(

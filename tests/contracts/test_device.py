@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.child import cuda, cuda_gpu
+from gpud.child import cuda
+from gpud.child.cuda_gpu import Cuda
 from gpud.child.device import BLOCK
+from gpud.child.progress import Progress
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Job, Reason
-from tests.child.running import GPU
+from tests.child.running import GPU, opened
 from tests.standins.build import build_libcuda
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ def stand_in(folder: Path, script: str = "", without: Sequence[str] = ()) -> Ite
     library = build_libcuda(folder, script, without)
     job = Job(gpu=GPU, cuda_library=str(library))
     try:
-        with cuda_gpu.opened(job, spin=True) as made:
+        with opened(job, spin=True) as made:
             yield made
     finally:
         _unload(library)
@@ -75,9 +77,9 @@ def gpu(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gpu]:
         with stand_in(tmp_path) as made:
             yield made
         return
-    result = cuda.inventory(Job())
+    result = cuda.inventory(Cuda().driver(Job(), Progress()))
     assert result.devices, result.failure
-    with cuda_gpu.opened(Job(gpu=result.devices[0].uuid), spin=True) as made:
+    with opened(Job(gpu=result.devices[0].uuid), spin=True) as made:
         yield made
 
 

@@ -14,7 +14,7 @@ from gpud.child.progress import Budget
 from gpud.child.warmup import UNIT_FLOAT
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Job, Reason
-from tests.child.running import GPU
+from tests.child.running import GPU, opened
 from tests.child.sweep import A_SMALL_GPU
 from tests.contracts.test_device import _unload
 from tests.standins.build import build_libcuda
@@ -88,7 +88,7 @@ def test_what_was_right_before_it_was_checked_is_not_believed(
     monkeypatch.setattr(cuda_gpu, "Gpu", Tired)
     monkeypatch.setattr(Tired, "stopped", stopped)
     try:
-        with cuda_gpu.opened(Job(gpu=GPU, cuda_library=str(library)), spin=False) as gpu:
+        with opened(Job(gpu=GPU, cuda_library=str(library)), spin=False) as gpu:
             assert PROBES[probe].run(gpu, Budget(60), 7).samples
             monkeypatch.setattr(gpu, "left", fills)
             with pytest.raises(ProbeError) as caught:

@@ -49,5 +49,7 @@ def test_a_pause_is_found_whatever_the_time_is(start: Instant, pause_s: float) -
 
 def test_a_machine_that_slept_is_left_alone_and_one_that_stuttered_is_not() -> None:
     assert clock.rest_s(8 * 3600.0) == clock.REST_S
-    assert clock.rest_s(4.0) == 0
-    assert clock.rest_s(-3600.0) == 0
+    assert clock.rest_s(4.0) == clock.rest_s(-4.0) == 0
+    assert clock.rest_s(0.128) == 0, "NTP steps by so little"
+    assert clock.rest_s(-3600.0) == clock.REST_S
+    assert clock.rest_s(5.0) == clock.rest_s(-5.0) == clock.REST_S

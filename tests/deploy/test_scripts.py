@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,6 +89,48 @@ def test_a_machine_without_a_usable_python_is_told_what_to_do(
     assert "no Python 3.11 or newer" in shown.stderr
     assert "fix:" in shown.stderr
     assert not (checkout / ".venv").exists()
+
+
+def test_ctrl_c_ends_a_script_whose_child_catches_it(checkout: Path) -> None:
+    child = (
+        "import signal, sys; signal.signal(signal.SIGINT, lambda *_: sys.exit(0));"
+        "print('ready', flush=True); signal.pause()"
+    )
+    line = f'set -euo pipefail; . deploy/lib.sh; {sys.executable} -c "{child}"; echo went on'
+    with subprocess.Popen(
+        ["env", "--default-signal", "bash", "-c", line],
+        cwd=checkout,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as script:
+        assert script.stdout is not None
+        assert script.stdout.readline() == "ready\n"
+        os.killpg(script.pid, signal.SIGINT)
+        assert script.communicate()[0] == ""
+    assert script.returncode == 130
+
+
+@pytest.mark.parametrize("chosen", ["elsewhere", ""])
+def test_run_keeps_its_files_below_gpud_home(checkout: Path, chosen: str) -> None:
+    shutil.copy(ROOT / "pyproject.toml", checkout)
+    programs = checkout / ".venv/bin"
+    programs.mkdir(parents=True)
+    (programs / "python").symlink_to(sys.executable)
+    (programs / "gpud").write_text('#!/bin/sh\necho "$@"\n')
+    (programs / "gpud").chmod(0o755)
+    stamp = '. deploy/lib.sh; _write_stamp "$VENV/.gpud-setup" "$CHECKOUT/deploy/requirements.txt"'
+    subprocess.run(["bash", "-c", stamp], cwd=checkout, check=True)
+    home = str(checkout / chosen) if chosen else ""
+    ran = subprocess.run(
+        ["deploy/run", "--no-docker", "--no-root", "--config", "x"],
+        cwd=checkout,
+        env={**os.environ, "GPUD_HOME": home},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"--home {home or checkout / '.gpud'} run --config x\n" in ran.stdout
 
 
 def test_continuous_integration_runs_the_same_command_as_a_person() -> None:

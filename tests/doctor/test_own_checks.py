@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pwd
 import socket
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +78,19 @@ def test_the_history_is_checked_from_outside(tmp_path: Path) -> None:
         path.unlink()
         os.mkfifo(path) if pipe else path.symlink_to("/dev/zero")
         expect(store.look(machine(tmp_path, LINUX)), PROBLEM, "no plain file")
+
+
+def test_history_that_is_no_database_is_named(tmp_path: Path) -> None:
+    path = tmp_path / DATABASE
+    path.parent.mkdir(parents=True)
+    path.write_bytes(os.urandom(4096))
+    finding = store.look(machine(tmp_path, LINUX))
+    expect(finding, PROBLEM, "is no SQLite database")
+    assert "gpud restart" in (finding.fix or "")
+    path.unlink()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE t (n)")
+    expect(store.look(machine(tmp_path, LINUX)), OK, "last write")
 
 
 @pytest.mark.parametrize(
@@ -198,6 +213,14 @@ def test_a_file_that_cannot_be_read_or_understood_is_reported(tmp_path: Path) ->
     assert (finding.verdict, finding.fix) == (UNKNOWN, "sudo gpud doctor")
     wrong = ConfigError("gpud.toml: unknown key x")
     expect(check_settings(tmp_path, wrong), PROBLEM, "unknown key x")
+
+
+def test_setting_that_no_longer_exists_is_named(tmp_path: Path) -> None:
+    path = config_path(str(tmp_path))
+    written(path, "[http]\nmax_connections = 3\n", 0o644)
+    finding = check_settings(tmp_path)
+    expect(finding, ADVICE, "http.max_connections is no longer a setting")
+    assert finding.fix == f"remove it from {path}"
 
 
 # alert sinks

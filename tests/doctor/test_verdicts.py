@@ -26,7 +26,6 @@ from gpud.doctor.checks.docker import docker, live_restore, toolkit
 from gpud.doctor.checks.driver import driver, dxg, telemetry
 from gpud.doctor.checks.gpud import gpud, store
 from gpud.doctor.checks.installation import COMMANDS, shell_hook, sudo_rule
-from gpud.doctor.checks.known_issues import known_issues
 from gpud.doctor.checks.libraries import libcuda
 from gpud.doctor.checks.wsl import cgroups, clock, idle, interop, systemd, wsl
 from tests.doctor.trees import (
@@ -540,56 +539,3 @@ def test_the_block_is_whole_current_single_and_reached_by_the_login_shell(
     person = replace(PERSON, login_shell=f"/usr/bin/{shell}")
     looked = machine(tmp_path, SHARE | files, installed=True, person=person)
     expect(shell_hook.look(looked), verdict, evidence)
-
-
-# known faults
-
-KERNEL = "/proc/sys/kernel/osrelease"
-NEW_KERNEL = WSL2 | {KERNEL: "6.6.114.1-microsoft-standard-WSL2\n"}
-NEWEST = WSL2 | {KERNEL: "6.18.33.2-microsoft-standard-WSL2\n"}
-
-
-def versions(driver: str, *capabilities: str, **platform: str) -> dict[str, Any]:
-    device = {"uuid": "GPU-1", "name": "RTX", "pci_bus_id": "0", "sm_count": 1, "l2_bytes": 1}
-    device |= {"memory_total_bytes": 1}
-    devices = [
-        {**device, "index": index, "compute_capability": capability}
-        for index, capability in enumerate(capabilities)
-    ]
-    document = agent(reading("driver_version", driver)) | {"started_s": 1.0, "platform": platform}
-    return document | {"cuda": {"devices": devices}}
-
-
-CRASHES = versions("616.56", "8.6", wsl_version="2.7.14", windows_build="10.0.19045.7663")
-HOW_SURE = "confirmed by its maintainers"
-PANIC = "https://github.com/microsoft/WSL/issues/12476"
-
-
-@pytest.mark.parametrize(
-    ("files", "document", "verdict", "evidence", "fix"),
-    [
-        (WSL2, None, ADVICE, ("wsl-12476-hmgrtable-panic", HOW_SURE, PANIC), "6.6.84.1 or later"),
-        (
-            NEWEST,
-            CRASHES,
-            ADVICE,
-            ("wsl-41525-bsod-vidmm", "several people on these versions", "is not said"),
-            None,
-        ),
-        (LINUX, versions("595.58.03", "9.0", "6.1"), ADVICE, ("linux-r590-drops-pascal",), None),
-        (NEW_KERNEL, None, UNKNOWN, ("none of 65", "WSL's version, Windows' build, the dr"), None),
-        (LINUX, None, UNKNOWN, ("none of 65", "not known here: the driver, the GPU"), None),
-        (LINUX, versions("580.95.05", "8.9"), OK, ("versions alone",), None),
-        (CONTAINER, None, OK, ("is about WSL 2 and plain Linux",), None),
-    ],
-)
-def test_known_faults_are_those_of_the_versions_that_are_here(
-    files: Files,
-    document: dict[str, Any] | None,
-    *,
-    verdict: Verdict,
-    evidence: tuple[str, ...],
-    fix: str | None,
-    tmp_path: Path,
-) -> None:
-    expect(known_issues.look(machine(tmp_path, files, agent=document)), verdict, *evidence, fix=fix)

@@ -310,8 +310,8 @@ def test_the_agent_that_runs_does_it_and_keeps_an_event_with_the_uid(gpud: Progr
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr.splitlines()[-4:] == [
         "cpu_call (1 of 2) ...",
-        "launch on GPU 0, NVIDIA GeForce RTX 4070 (stand-in) (1 of 2) ...",
         "cpu_call (2 of 2) ...",
+        "launch on GPU 0, NVIDIA GeForce RTX 4070 (stand-in) (1 of 2) ...",
         "launch on GPU 0, NVIDIA GeForce RTX 4070 (stand-in) (2 of 2) ...",
     ]
     output = document(probe(gpud, "cpu_call", "--json"))

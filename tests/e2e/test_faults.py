@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import grp
 import json
 import os
+import pwd
 import re
 import socket
 import subprocess
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.program import Program, cuda, free_port, program
+from tests.e2e.program import Program, cuda, free_port, only, program
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -161,3 +163,59 @@ def test_a_bad_setting_is_named_in_one_line_and_nothing_starts(
     assert run.returncode == 2
     assert expected in run.stderr
     assert "Traceback" not in run.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes the settings from the agent's user")
+def test_settings_that_only_root_can_read_are_named_with_the_fix_by_every_verb() -> None:
+    with program(agent={"user": "nobody"}, probes=only("cpu_call")) as gpud:
+        gpud.write_settings()
+        group = grp.getgrgid(pwd.getpwnam("nobody").pw_gid).gr_name
+        reason = f"cannot read {gpud.config}: Permission denied"
+        fix = f"sudo chown root:{group} {gpud.config} && sudo chmod 640 {gpud.config}"
+
+        def assert_named(line: str, code: int) -> None:
+            ran = gpud.cli(*line.split())
+            assert ran.returncode == code, ran
+            assert reason in ran.stdout + ran.stderr, ran
+            assert fix in ran.stdout + ran.stderr, ran
+
+        try:
+            gpud.cli("up")
+            until(lambda: gpud.cli("status").returncode != 3, "the agent's status")
+            gpud.config.chmod(0o600)
+            agent = gpud.agent_pid()
+            assert_named("config check", 2)
+            assert_named("restart", 2)
+            assert gpud.agent_pid() == agent, "what runs goes on"
+            gpud.cli("down")
+            gpud.cli("up")
+            root = gpud.run_dir / "root.json"
+            until(lambda: json.loads(root.read_bytes())["agent"]["restarts"] > 1, "a crash loop")
+            assert (gpud.run_dir / "agent.json").exists(), "that of the agent before"
+            for line, code in (("status", 3), ("status --json", 3), ("history", 3), ("doctor", 1)):
+                assert_named(line, code)
+            gpud.config.chmod(0o644)
+            assert gpud.cli("config", "check").returncode == 0
+            until(lambda: gpud.cli("status").returncode != 3, "the agent's status")
+        finally:
+            gpud.cli("down")
+
+
+def test_agent_without_a_status_is_starting_or_has_a_reason() -> None:
+    with program() as gpud:
+        (gpud.run_dir / "agent/agent.tmp").mkdir(parents=True)  # nothing can be written there
+        gpud.run_dir.chmod(0o755)
+        gpud.start()
+        until(gpud.agent_pid, "an agent")
+        ran = gpud.cli("status")
+        assert ran.returncode == 3
+        assert ran.stdout.startswith("gpud runs, and its agent is starting")
+        health = gpud.health("status_file", 2, "not_written")
+        assert "agent.tmp" in health["detail"]
+        assert health["fix"]
+        gpud.more_runs(count=3)
+        log = (gpud.home / "var/log/gpud/agent/agent.log").read_text()
+        assert log.count("cannot write") == 1
+        (gpud.run_dir / "agent/agent.tmp").rmdir()
+        gpud.health("status_file", 0)
+        assert gpud.cli("status").returncode != 3

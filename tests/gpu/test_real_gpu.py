@@ -39,7 +39,7 @@ AS_THE_CHILD = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_MODULE_LOADING": "EAGER
 
 @pytest.fixture(scope="module")
 def inventory() -> dict[str, Any]:
-    ended = ask("--inventory", "{}")
+    ended = ask("--serve", "{}")
     assert ended.code == 0, ended
     return ended.document
 
@@ -47,7 +47,7 @@ def inventory() -> dict[str, Any]:
 def run_on(gpu: dict[str, Any], probe: str, seed: int = 1) -> Ended:
     budget_s = SPECS[probe].budget_s
     job = {"probe": probe, "gpu": gpu["uuid"], "budget_s": budget_s, "seed": seed}
-    return ask("--run", json.dumps(job), timeout_s=10 * budget_s)
+    return ask("--serve", json.dumps(job), timeout_s=10 * budget_s)
 
 
 @pytest.mark.parametrize("probe", sorted(SPECS))

@@ -50,6 +50,26 @@ def latest(median: float) -> Document:
     return launch(made, samples=[run["samples"][0] | {"median": median}])
 
 
+def fault(name: str, **fields: Any) -> Document:
+    """Return a known fault as the document has it: of the versions alone unless it says more."""
+    return {
+        "id": name,
+        "state": "applies",
+        "effect": "no_gpu",
+        "title": f"title of {name}",
+        "fix": f"fix of {name}",
+        "source": f"https://example.org/{name}",
+        "confidence": "several_reports",
+    } | fields
+
+
+SEEN = {"state": "seen", "evidence": "dxgk: \x1b[31mioctl <b>-75", "at_s": NOW_S - 60, "count": 3}
+
+
+def faulty(*faults: Document) -> Document:
+    return machine(known_faults=list(faults))
+
+
 NEW_DRIVER = (
     ("boot_id", "a", "b", 0.0),
     ("driver_version", "572.16", "576.02", 1.0),
@@ -123,6 +143,14 @@ EITHER: dict[str, tuple[Callable[[], Document], list[str]]] = {
         lambda: machine(gpu_from_s=NOW_S + 3600),
         ["GPU work begins at ", ": WSL has just started"],
     ),
+    "contexts that are getting few": (
+        lambda: machine() | {"contexts": {"used": 126, "budget": 250, "interval_s": 2520.0}},
+        ["126 of 250 GPU contexts of this boot are used: the GPU is measured every 42 min"],
+    ),
+    "contexts that are used up": (
+        lambda: machine() | {"contexts": {"used": 251, "budget": 250, "interval_s": 600.0}},
+        ["The 250 GPU contexts of this boot are used up: the GPU is measured by `gpud probe`"],
+    ),
     "idle GPU": (lambda: telemetry(throttle_reasons="idle"), ["slowed by nothing (idle)"]),
     "unknown clocks": (lambda: telemetry(name="RTX"), ["no source tells: clock memory, clock SM"]),
     "two humps and flags": (
@@ -153,6 +181,26 @@ EITHER: dict[str, tuple[Callable[[], Document], list[str]]] = {
         lambda: machine(**changes(("gpus", "GPU-1", "GPU-1,GPU-2", 0.0))),
         ["GPUs 1 -> 2"],
     ),
+    "known fault with a call that failed": (
+        lambda: faulty(fault("wsl-1", **SEEN, alarm=True, confidence="one_report")),
+        [
+            "wsl-1: title of wsl-1",
+            "seen with a failed or stalled GPU call",
+            "effect: no gpu",
+            "3 times",
+            "Evidence: dxgk: \\x1b[31mioctl <b>-75",
+            "To do: fix of wsl-1",
+            "reported once, https://example.org/wsl-1",
+        ],
+    ),
+    "known fault without a way around": (
+        lambda: faulty(fault("wsl-1", **SEEN, fix=None, confidence="maintainer_confirmed")),
+        ["To do: none is known", "confirmed by its maintainers, https://example.org/wsl-1"],
+    ),
+    "known faults of the versions": (
+        lambda: faulty(fault("wsl-1"), fault("wsl-2", state="reported")),
+        ["advice: 2 of these versions, not seen here; gpud doctor says more"],
+    ),
     "cost": (
         lambda: machine(url=PAGE),
         ["GPU time 0.05 s, ", " % of one GPU", "page http://127.0.0.1:9945/"],
@@ -164,6 +212,15 @@ NEITHER: dict[str, tuple[Callable[[], Document], str]] = {
     "acknowledged": (lambda: slower(acknowledged_s=1.0), "seen it"),
     "ended": (lambda: slower(firing=False), "seen it"),
     "choice of the person": (lambda: telemetry(name="RTX") | {"telemetry": NOT_ASKED}, "PCIe"),
+    "contexts enough": (
+        lambda: machine(contexts={"used": 125, "budget": 250, "interval_s": 600.0}),
+        "contexts",
+    ),
+    "contexts without a budget": (
+        lambda: machine(contexts={"used": 9000, "budget": None, "interval_s": 60.0}),
+        "contexts",
+    ),
+    "no known fault": (machine, "nown fault"),
     "grace that is over": (lambda: machine(gpu_from_s=1.0), "GPU work begins"),
     "GPU that nobody has": (
         lambda: (
@@ -199,6 +256,41 @@ def test_neither_page_nor_screen_says_it(case: str) -> None:
     make, words = NEITHER[case]
     for where, text in shown(make()).items():
         assert words not in text, where
+
+
+def test_known_faults_begin_with_what_alarms_and_end_with_what_only_applies() -> None:
+    made = faulty(
+        fault("wsl-1"), fault("wsl-2", **SEEN), fault("wsl-3", **SEEN, alarm=True), fault("wsl-4")
+    )
+    shown = documents.read(made).root.words
+    places = [
+        shown.index(words)
+        for words in ("wsl-3: title", "wsl-2: title", "2 of these versions", "wsl-1", "wsl-4")
+    ]
+    assert places == sorted(places)
+    drawn = "\n".join(screen(made))
+    assert (
+        drawn.index("wsl-3: title")
+        < drawn.index("wsl-2: title")
+        < drawn.index("2 of these versions")
+    )
+    assert drawn.index("2 of these versions") < drawn.index("Docker")
+    assert "wsl-1" not in drawn
+    brief = " ".join(screen(made, View(80, 24)))
+    assert "wsl-3: title" in brief
+    assert "and 1 more: gpud doctor" in brief
+    assert "wsl-2" not in brief
+
+
+def test_known_faults_of_the_versions_alone_are_below_the_figures_of_a_machine_that_is_well() -> (
+    None
+):
+    made = faulty(fault("wsl-1"))
+    whole = screen(made)
+    (line,) = set(whole) - set(screen(machine()))
+    assert line.startswith("Known faults: advice: 1 of these versions")
+    assert whole.index(line) > next(n for n, words in enumerate(whole) if "Docker" in words)
+    assert screen(made, View(80, 24)) == screen(machine(), View(80, 24))
 
 
 def test_one_slowdown_has_one_number_everywhere() -> None:

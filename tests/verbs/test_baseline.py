@@ -85,9 +85,9 @@ def test_baselines_are_chosen_by_gpu_probe_and_mode(tmp_path: Path) -> None:
         ran = called(tmp_path, "baseline", "show", *words.split(), "--json")
         assert [(s["probe"], s["mode"]) for s in json.loads(ran.out)["streams"]] == modes
     wrong = called(tmp_path, "baseline", "show", "--probe", "lunch")
-    assert (wrong.code, "launch submit, launch graph, cpu_call submit" in wrong.err) == (1, True)
+    assert (wrong.code, "launch submit, launch graph, cpu_call submit" in wrong.err) == (2, True)
     wrong = called(tmp_path, "baseline", "show", "--gpu", "3")
-    assert (wrong.code, "there is no GPU 3" in wrong.err, "\x1b" in wrong.err) == (1, True, False)
+    assert (wrong.code, "there is no GPU 3" in wrong.err, "\x1b" in wrong.err) == (2, True, False)
 
 
 def test_alert_a_probe_or_everything_is_accepted_by_name(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_alert_a_probe_or_everything_is_accepted_by_name(tmp_path: Path) -> None
         (["launch", "sumbit"], 2, "no probe is called launch sumbit\n", "launch submit"),
         (["--probe", "lunch"], 2, "a probe lunch; did you mean launch?\n", "launch\n"),
         (["--mode", "submits"], 2, "did you mean submit?\n", "call, submit\n"),
-        (["--gpu", "7"], 1, "there is no GPU 7\n", "one of: 0 (RTX)\n"),
+        (["--gpu", "7"], 2, "there is no GPU 7\n", "one of: 0 (RTX)\n"),
         (["--gpu", "GPU-2"], 2, "no figures of GPU-2\n", f"one of: {UUID}, cpu\n"),
         (["--gpu", "cpu", "--probe", "launch"], 2, "launch on the CPU\n", "says what there is"),
         (["x", "y", "z"], 2, "is called x y z\n", "launch submit"),

@@ -115,6 +115,14 @@ def test_lines_that_cannot_be_read_are_shown_and_steer_no_terminal(
     assert len(objects(tmp_path, "--component", "root")) == 7
 
 
+def test_field_of_an_entry_with_a_name_of_the_documents_own_is_kept(
+    tmp_path: Path, logs: Path
+) -> None:
+    (logs / "agent/agent.log").write_text(written(9, "health_changed", component="store"))
+    entry = objects(tmp_path, "-n1")[0]
+    assert (entry["component"], entry["field_component"]) == ("agent", "store")
+
+
 @given(st.text(max_size=300), st.sampled_from(COMPONENTS))
 def test_no_line_whatsoever_is_a_failure(raw: str, component: str) -> None:
     entry = verb.read(component, raw)

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FILES = Path(__file__).parents[1] / "settings_v1"
-OTHER_DEFAULTS = {"dockerd.hung_after_s", "dockerd.kill_after_s", "gate.busy_ratio"}
+OTHER_DEFAULTS = {
+    *("dockerd.hung_after_s", "dockerd.kill_after_s", "gate.busy_ratio"),
+    *("schedule.small_interval_s", "schedule.large_interval_s", "gate.vram_free_min_bytes"),
+}
 COMMAND = "alerts.command"  # version one showed its arguments
 SECRETS = "http.basic_auth_users and alerts.webhook_urls and alerts.apprise_urls"
 RESTRICTING = ("client_allowed_sans", "min_version", "cipher_suites")
@@ -73,6 +76,7 @@ def set_keys(table: dict[str, Any], prefix: str = "") -> Iterator[str]:
 def test_settings_of_version_one_keep_their_meaning(home: Path, name: str) -> None:
     text = (FILES / f"{name}.toml").read_text().replace("FOLDER", str(home))
     config = configured(home, text)
+    os.chown(config, -1, pwd.getpwnam("nobody").pw_gid)
     before = set(set_keys(tomllib.loads(config.read_text())))
     without_refused(home, config)
     config.chmod(0o644)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 CUDA, PROBE, NVML, CONTAINER = "cuda", "probe", "nvml", "container"
 """Kinds of functions."""
+KNOWN_FAULT: Final = "known_fault"
+"""No function: it explains components as the loss of one does."""
 NOT_THE_DRIVER: Final = frozenset(
     {Reason.KILLED, Reason.BAD_OUTPUT, Reason.SPAWN_FAILED, Reason.INTERNAL, Reason.DOCKER_ERROR}
 )
@@ -66,6 +68,7 @@ COVERED: Final[Mapping[str, frozenset[str]]] = {
     PROBE: frozenset({"probes"}),
     NVML: frozenset({"nvml"}),
     CONTAINER: frozenset({"containers"}),
+    KNOWN_FAULT: frozenset({"gpu", "probes", "dxg"}),
 }
 """Components that the loss of a function explains, by its kind."""
 

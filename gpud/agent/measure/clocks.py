@@ -51,7 +51,7 @@ class ClockWatch:
         self._before = now()
 
     def look(self, at: Instant) -> None:
-        """Publish a jump since the last look; after a pause, jobs are due after a rest."""
+        """Publish a jump since the last look; after a large one, jobs are due after a rest."""
         before, self._before = self._before, at
         offset_s = clock.jumped(before, at, threshold_s=clock.BETWEEN_TICKS_S)
         if offset_s is None:
@@ -61,5 +61,6 @@ class ClockWatch:
         structlog.get_logger().warning("clock_jumped", offset_s=round(offset_s, 3))
         machine, telemetry = after_jump(self._board.read(), offset_s, at.mono_s)
         self._board.publish(machine=machine, telemetry=telemetry)
-        if offset_s > 0:
-            self._schedule.after_pause(offset_s, rest_s=clock.rest_s(offset_s))
+        rest_s = clock.rest_s(offset_s)
+        if offset_s > 0 or rest_s:
+            self._schedule.after_pause(max(offset_s, 0.0), rest_s=rest_s)

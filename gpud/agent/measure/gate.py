@@ -36,11 +36,15 @@ ECHO_S = 1.2
 """So long after our own work a GPU still looks busy with it: NVML's utilisation looks back over
 up to a second, and a reading takes its time."""
 
+HEADROOM_BYTES: Final = 2 << 30
+HEADROOM_RATIO: Final = 0.15
+
 BUSY_RATIO = 0.05
 """Another process used the GPU for more of the time than this."""
 BUSY_MEMORY_BYTES = 128 << 20
 """Memory that appeared or went during a run by more than this was another process's: a desktop's
-windows come and go below it, and gpud has given its own back when the second look is taken."""
+windows come and go below it, and gpud has given its own back when the second look is taken, all but
+a context that was opened in this run."""
 LOW_RATIO = 0.9
 """Of the usual SM clock; below, the run was in a slow power state."""
 USUAL_RUNS = 50
@@ -49,12 +53,13 @@ FEWEST_RUNS = 5
 LOW_RUNS = 150
 """So many slow runs in a row are what is usual from then on: a lower power limit stays, and a GPU
 whose every run is flagged would never be evaluated again. The detector wants 120, and so reports
-it first."""
+it first. At a round every ten minutes that is 25 hours of use."""
 
 RESUMED_S: Final = 120.0
 """So long after a long pause runs are marked as those of a resumed machine."""
 STARVED_S: Final = 7200.0
-"""Put off for so long, a probe is reported."""
+STARVED_ROUNDS: Final = 3
+"""Put off for so long, and in so many rounds, a probe is reported."""
 
 PRESSING = frozenset({Skip.GPU_HOT, Skip.VRAM_SHORT, Skip.GPU_BUSY})
 """Reasons that nobody chose: a probe they keep away for hours is reported."""
@@ -74,8 +79,10 @@ class Candidate:
     now_s: float
     local_min: int  # minute of the local day
     need_bytes: int = 0  # of GPU memory, as its last run took it
+    memory_bytes: int = 0  # of the GPU in all; 0: it is not known
     own_ended_s: float | None = None  # when gpud itself last worked on this GPU
     resumed_s: float | None = None  # when the machine came back from a long pause
+    jumped_s: float | None = None  # when its clocks last jumped, either way
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +113,14 @@ def decide(gate: GateSettings, run: Candidate, before: Conditions) -> Wait | Ski
 
 def _of_gpu(gate: GateSettings, run: Candidate, before: Conditions) -> Wait | Skip | None:
     """Return what speaks against work on the GPU, the worst first."""
-    if run.resumed_s is not None and run.now_s < run.resumed_s + clock.REST_S:
-        return Skip.RESUMED
+    for since_s, reason in ((run.resumed_s, Skip.RESUMED), (run.jumped_s, Skip.CLOCK_JUMPED)):
+        if since_s is not None and run.now_s < since_s + clock.REST_S:
+            return reason
     hot = before.temperature_celsius is not None and before.temperature_celsius > gate.hot_celsius
     if hot or HOT & (before.throttle_reasons or frozenset()):
         return Skip.GPU_HOT
     free, used = before.memory_free_bytes, before.utilization_gpu_ratio
-    if free is not None and free < max(gate.vram_free_min_bytes, run.need_bytes):
+    if free is not None and free < _free_bytes(gate, run):
         return Skip.VRAM_SHORT
     if used is None:
         return None
@@ -120,6 +128,23 @@ def _of_gpu(gate: GateSettings, run: Candidate, before: Conditions) -> Wait | Sk
     if used > min(gate.busy_ratio, BUSY_RATIO) and run.now_s < echo_over_s:
         return Wait(echo_over_s)
     return Skip.GPU_BUSY if used > gate.busy_ratio else None
+
+
+def headroom_bytes(memory_bytes: int) -> float:
+    """Return the GPU memory that stays free of a GPU with so many bytes, 0 where it is not known.
+
+    15 %, but at least 2 GiB, and no more than half of a small card. Under WSL2 a GPU that is filled
+    can take Windows down, and memory was refused with 2 GB of 24 free.
+    """
+    least = min(HEADROOM_BYTES, memory_bytes / 2) if memory_bytes else HEADROOM_BYTES
+    return max(HEADROOM_RATIO * memory_bytes, least)
+
+
+def _free_bytes(gate: GateSettings, run: Candidate) -> float:
+    """Return how much must be free for a run; what is set counts the run's own memory in."""
+    if gate.vram_free_min_bytes >= 0:
+        return max(gate.vram_free_min_bytes, run.need_bytes)
+    return run.need_bytes + headroom_bytes(run.memory_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +208,17 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(present) if len(present) >= FEWEST_RUNS else None
 
 
-def _busy(before: Conditions, after: Conditions) -> bool:
+def _appeared(before: Conditions, after: Conditions) -> float:
+    """Return the memory that has appeared in between; 0 where it is not known."""
+    first, last = before.memory_used_bytes, after.memory_used_bytes
+    return 0.0 if first is None or last is None else last - first
+
+
+def _busy(before: Conditions, after: Conditions, own_bytes: float) -> bool:
     used = before.utilization_gpu_ratio  # the reading after the run shows our own use
     if used is not None and used > BUSY_RATIO:
         return True
-    first, last = before.memory_used_bytes, after.memory_used_bytes
-    return first is not None and last is not None and abs(last - first) > BUSY_MEMORY_BYTES
+    return abs(_appeared(before, after) - own_bytes) > BUSY_MEMORY_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +266,7 @@ class Gate:
         self._now = now
         self._own_ended_s: dict[str, float] = {}
         self._need_bytes: dict[_RunKey, int] = {}
+        self._context_bytes: dict[str, float] = {}  # what appeared with the last one, by GPU
         self._put_off_since_s: dict[_RunKey, float] = {}
         self._past: dict[_RunKey, dict[bool | None, Past]] = {}  # by power source
 
@@ -247,14 +278,17 @@ class Gate:
         """
         at = self._now()
         before = await self._observer.look(due.uuid)
+        machine = self._board.read().machine
         candidate = Candidate(
             due.spec.backend,
             due.spec.pace,
             at.mono_s,
             local_min(at.wall_s),
             need_bytes=self._need_bytes.get(due.key, 0),
+            memory_bytes=0 if due.device is None else due.device.memory_total_bytes,
             own_ended_s=None if due.uuid is None else self._own_ended_s.get(due.uuid),
-            resumed_s=self._board.read().machine.resumed_mono_s,
+            resumed_s=machine.resumed_mono_s,
+            jumped_s=machine.jumped_mono_s,
         )
         return Admission(decide(self._settings, candidate, before), before, at)
 
@@ -269,7 +303,8 @@ class Gate:
         if reason in PRESSING:
             self._put_off_since_s.setdefault(due.key, now_s)
         since_s = self._put_off_since_s.get(due.key)
-        return since_s is not None and now_s - since_s >= STARVED_S
+        patience_s = max(STARVED_S, STARVED_ROUNDS * self._board.read().pace.beat.gpu_s)
+        return since_s is not None and now_s - since_s >= patience_s
 
     async def ended(
         self, due: Due, report: RunReport, before: Conditions, at: Instant, *, jumped: bool
@@ -285,7 +320,7 @@ class Gate:
         past = await self._past_of(due.key, ac=after.ac)
         resumed_s = self._board.read().machine.resumed_mono_s
         raised = {
-            Flag.BUSY: _busy(before, after),
+            Flag.BUSY: _busy(before, after, self._own_bytes(due, report, before, after)),
             Flag.LOW: past.slow(after),
             Flag.RESUME: resumed_s is not None and at.mono_s - resumed_s < RESUMED_S,
             Flag.COLD: report.conditions.get("settled") is False,  # the warm-up's runs disagreed
@@ -297,6 +332,20 @@ class Gate:
             past.learn(after, flags)
         around = {**conditions.named("before", before), **conditions.named("after", after)}
         return replace(report, conditions={**report.conditions, **around}), flags
+
+    def _own_bytes(
+        self, due: Due, report: RunReport, before: Conditions, after: Conditions
+    ) -> float:
+        """Return what a context of ours takes that was opened in this run: what the last one took.
+
+        Nobody says how much that is, so the first one is not questioned.
+        """
+        if due.uuid is None or report.conditions.get("context_s") is None:
+            return 0.0
+        appeared = _appeared(before, after)
+        last_bytes = self._context_bytes.get(due.uuid, appeared)
+        self._context_bytes[due.uuid] = appeared
+        return last_bytes
 
     async def _past_of(self, run: _RunKey, *, ac: bool | None) -> Past:
         """Return the last runs on this power source, from the history the first time."""

@@ -1,9 +1,13 @@
-"""Launcher of probe children, one at a time, under a lock and a breaker.
+"""Launcher of children that measure, one at a time, under a lock and a breaker.
+
+A child answers job after job for as long as somebody holds the launcher, so that a round needs one
+process and one GPU context. A GPU of its own needs a child of its own, and what failed badly is not
+built upon: the next job gets a new one.
 
 The lock on ``gpu.lock`` is inherited by the child, so it is held just as long as the child lives:
 through a kill of the agent, through its restart, and for a process that will not die. A probe run
-by hand waits for the same lock. A child that was killed and stays is watched, not waited for: its
-end is an event, and until then no GPU work starts.
+by hand waits for the same lock. A child that hangs and stays is watched, not waited for: its end is
+an event, and until then no GPU work starts.
 """
 
 from __future__ import annotations
@@ -12,8 +16,10 @@ import asyncio
 import contextlib
 import fcntl
 import json
+import math
 import os
 import secrets
+import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
@@ -21,6 +27,7 @@ from io import FileIO
 from typing import TYPE_CHECKING
 
 import msgspec
+import structlog
 
 from gpud.agent import children
 from gpud.agent.measure import outcome
@@ -37,12 +44,21 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
+    from gpud.agent.measure.contexts import Contexts
     from gpud.agent.state.board import Board
     from gpud.core.settings import Settings
+
+log = structlog.get_logger()
 
 CHILD = (sys.executable, "-I", "-m", "gpud.child")
 DEADLINE_RATIO = 6.0
 """The parent's patience in budgets of the child, which should have ended itself long before."""
+LEAVE_RATIO = 2.0
+"""The same where a child that hangs is left alone: one that was only late has lost its answer."""
+END_S = 30.0
+"""How long a child may take to give the GPU back."""
+NOT_GIVEN_BACK = b"not given back: "
+"""Begins a line on stderr of a child that could not give the GPU back."""
 INVENTORY_BUDGET_S = 10.0
 LIST_DEADLINE_S = 20.0
 LOCK_LOOK_S = 0.05
@@ -125,9 +141,8 @@ def lock_holder(fd: int) -> Holder | None:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """One start of a child. ``person``: it was asked for by hand."""
+    """One job for a child. ``person``: it was asked for by hand."""
 
-    verb: str
     job: Job
     budget_s: float
     gpu: bool
@@ -135,15 +150,61 @@ class _Work:
 
     @property
     def what(self) -> str:
-        subject = self.job.probe if self.verb == "--run" else self.verb.lstrip("-")
+        subject = self.job.probe or "inventory"
         return f"{subject} on {self.job.gpu}" if self.job.gpu else subject
+
+
+class _Server:
+    """A child that answers jobs, the memory that it notes them in, and what it has taken.
+
+    ``lock``: the descriptor of the locked file; None where there is no lock to take, or a child
+    that is stuck has it (``locked`` False). ``gpu``: the UUID of the GPU that it has a context of.
+    """
+
+    def __init__(self, command: Sequence[str], lock: int | None, *, locked: bool) -> None:
+        """Start the child. After this, ``close`` must be called. Errors: ``OSError``."""
+        self.lock, self.locked = lock, locked
+        self.gpu: str | None = None
+        self.driver = self.numpy = False  # whether it has loaded them
+        self.memory = FileIO(os.memfd_create("progress"), "r+")
+        self.memory.truncate(progress.SIZE)
+        inherited = [self.memory.fileno()] if lock is None else [self.memory.fileno(), lock]
+        try:
+            self.child = children.Child(command, subprocess.PIPE, pass_fds=inherited)
+        except OSError:
+            self.memory.close()
+            raise
+
+    def fits(self, work: _Work) -> bool:
+        """Return whether it can do one more job.
+
+        A driver says what it saw when it was loaded, and the BLAS of the CPU's reference has one
+        thread for good.
+        """
+        if self.child.exited.is_set() or not work.gpu:
+            return not (self.child.exited.is_set() or self.driver)
+        if not self.locked or self.numpy or (self.driver and not work.job.probe):
+            return False
+        return self.gpu in {None, work.job.gpu}
+
+    def note(self) -> Note:
+        """Read what the child has noted of its last job."""
+        return progress.read(os.pread(self.memory.fileno(), progress.SIZE, 0))
+
+    def close(self) -> None:
+        """Take note of it no more, and end its input; it ends itself then, and the lock with it."""
+        self.child.close()
+        self.memory.close()
+        if self.lock is not None:
+            os.close(self.lock)
 
 
 class Launcher:
     """Starts children, one at a time, and publishes each start and each change of the breaker.
 
     ``lock_path`` None: where no gpud runs or ran, there is no lock. No GPU work starts before
-    ``gpu_from_s``, by the monotonic clock.
+    ``gpu_from_s``, by the monotonic clock. ``leave_hung``: a child that hangs in the driver gets no
+    signal, whatever happens. ``contexts`` counts those that are made.
     """
 
     def __init__(  # noqa: PLR0913  # each is one thing a test or a caller chooses
@@ -158,18 +219,26 @@ class Launcher:
         breaker: Breaker | None = None,
         platform: Platform = Platform.WSL2,
         gpu_from_s: float = 0.0,
+        leave_hung: bool = False,
+        contexts: Contexts | None = None,
     ) -> None:
         self.lock_path = lock_path
-        self.spawned = 0
+        self.spawned = self.jobs = 0  # children that were started, and what they were asked for
         self.breaker = breaker or Breaker()
         self.standing = Standing()
         self._board = board
         self._command = tuple(command)
         self._patience_s = patience_s
-        self._deadline_ratio = deadline_ratio
+        self._ratio = deadline_ratio
         self._grace_s = grace_s
         self._platform = platform
         self._gpu_from_s = gpu_from_s
+        self._leave_hung = leave_hung
+        self.contexts = contexts
+        self._turn = asyncio.Lock()
+        self._holders = 0
+        self._server: _Server | None = None
+        self._left: _Server | None = None
         self._watch: children.Watch | None = None
         self._cpu_watch: children.Watch | None = None
         self._rest: asyncio.TimerHandle | None = None
@@ -190,6 +259,9 @@ class Launcher:
 
     def close(self) -> None:
         """Watch nothing any more; a child that is left behind is left at that."""
+        if self._left is not None:
+            self._left.close()
+            self._left = None
         for watch in (self._watch, self._cpu_watch):
             if watch is not None:
                 watch.close()
@@ -208,8 +280,23 @@ class Launcher:
         return Skip.STUCK if self.breaker.state(now_s) is State.STUCK else Skip.BREAKER_OPEN
 
     async def grace(self) -> None:
-        """Wait until GPU work may begin after a boot."""
-        await asyncio.sleep(max(0.0, self._gpu_from_s - time.monotonic()))
+        """Wait until GPU work may begin after a boot; no child waits with it."""
+        rest_s = self._gpu_from_s - time.monotonic()
+        if rest_s > 0:
+            async with self._turn:
+                await self._end()
+            await asyncio.sleep(rest_s)
+
+    @contextlib.asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Keep the child, and its GPU context, from one job to the next."""
+        self._holders += 1
+        try:
+            yield
+        finally:
+            self._holders -= 1
+            if not self._holders:
+                await self._end()
 
     async def specs(self) -> tuple[tuple[ProbeSpec, ...], dict[str, str]]:
         """Ask which probes there are, and which modules were refused and why.
@@ -227,7 +314,7 @@ class Launcher:
 
     async def inventory(self, job: Job, *, person: bool = False) -> Inventory:
         """Ask CUDA which GPUs there are. ``Errors: Refused``; all else is in the inventory."""
-        work = _Work("--inventory", job, INVENTORY_BUDGET_S, gpu=True, person=person)
+        work = _Work(job, INVENTORY_BUDGET_S, gpu=True, person=person)
         result, _, _ = await self._measure(work, Inventory)
         return Inventory(failure=result) if isinstance(result, Failure) else result
 
@@ -237,36 +324,153 @@ class Launcher:
         Errors: ``LaunchRefused``; all else is in the report.
         """
         gpu = spec.backend is Backend.CUDA
-        work = _Work("--run", job, spec.budget_s, gpu=gpu, person=person)
+        work = _Work(job, spec.budget_s, gpu=gpu, person=person)
         result, note, took_s = await self._measure(work, RunReport)
         return outcome.report(spec, job, result, note, took_s)
 
     async def _measure(
         self, work: _Work, kind: type[wire.Document]
     ) -> tuple[wire.Document | Failure, Note, float]:
-        """Run a child; return its document, what it had noted, and how long it lived."""
-        deadline_s = max(work.budget_s * self._deadline_ratio, 1.0)
-        deadline_s += work.job.start_limit_s if work.gpu else 0
-        try:
-            async with self._turn(work) as fd:
-                begun_s = time.monotonic()
-                ended, note, process = await self._child(work, deadline_s, fd)
-        except OSError as error:
-            detail = f"cannot lock {self.lock_path}: {error.strerror}"
-            return Failure(Reason.SPAWN_FAILED, detail, advice=ADVICE_LOCK), Note(), 0.0
-        if isinstance(ended, Failure):
-            return ended, note, 0.0
-        result = outcome.document(ended, kind, deadline_s, work.job, note)
-        if isinstance(result, Failure):
-            result = worded(result, self._platform)
-        self._learn(work, result, process if ended.code is None else None)
-        return result, note, time.monotonic() - begun_s
+        """Have a child do a job; return its document, what it had noted, and how long it took."""
+        self._refuse(work)
+        async with self.held(), self._turn:
+            try:
+                server = await self._serving(work)
+            except OSError as error:
+                detail = f"cannot lock {self.lock_path}: {error.strerror}"
+                return Failure(Reason.SPAWN_FAILED, detail, advice=ADVICE_LOCK), Note(), 0.0
+            if isinstance(server, Failure):
+                return server, Note(), 0.0
+            begun_s = time.monotonic()
+            if work.gpu:
+                self._set(self.breaker.begun())
+            try:
+                result, note = await self._ask(server, work, kind)
+            finally:
+                if work.gpu:  # one that is cancelled here decides nothing
+                    self._set(self.breaker.not_begun())
+            took_s = time.monotonic() - begun_s
+            if outcome.spoils(result):
+                await self._end()
+            return result, note, took_s
 
-    def _learn(self, work: _Work, result: wire.Document | Failure, left: ProcessRef | None) -> None:
-        """Tell the breaker how a child ended; ``left`` was killed and is still there."""
-        hung = isinstance(result, Failure) and result.reason in outcome.HANGS
-        detail = f"{work.what}: {result.detail}" if isinstance(result, Failure) and hung else None
-        if detail is not None and left is not None:
+    async def _serving(self, work: _Work) -> _Server | Failure:
+        """Return the child for a job, a new one if need be.
+
+        Errors: ``LaunchRefused``; ``OSError`` where the lock cannot be taken.
+        """
+        self._refuse(work)  # that may have changed meanwhile
+        if self._server is not None and not self._server.fits(work):
+            await self._end()
+            self._refuse(work)
+        if self._server is not None:
+            return self._server
+        fd, locked = None, True
+        if self.lock_path is not None:
+            fd = open_lock(self.lock_path)
+        with contextlib.ExitStack() as opened:
+            if fd is not None:
+                opened.callback(os.close, fd)
+                locked = await self._locked(fd)
+                self._refuse(work)
+            self._count()
+            try:
+                command, lock = [*self._command, "--serve"], fd if locked else None
+                self._server = _Server(command, lock, locked=locked)
+            except OSError as error:
+                detail = f"cannot start {self._command[0]}: {error.strerror}"
+                return Failure(Reason.SPAWN_FAILED, detail)
+            if locked:
+                opened.pop_all()
+        return self._server
+
+    def _refuse(self, work: _Work) -> None:
+        """Refuse a job that may not start now. Errors: ``LaunchRefused``.
+
+        While a child of the CPU's own is stuck, each further one would stay as well.
+        """
+        if not work.gpu and self._cpu_watch is not None:
+            raise LaunchRefused(Skip.STUCK)
+        skip = self.closed_to_gpu_work() if work.gpu else None
+        if skip is not None and not (work.person and skip is Skip.BREAKER_OPEN):
+            raise LaunchRefused(skip)
+
+    async def _ask(
+        self, server: _Server, work: _Work, kind: type[wire.Document]
+    ) -> tuple[wire.Document | Failure, Note]:
+        """Have the child do a job, and learn from how that ended."""
+        leave = self._leave_hung and work.gpu
+        deadline_s = max(work.budget_s * min(self._ratio, LEAVE_RATIO if leave else math.inf), 1.0)
+        deadline_s += work.job.start_limit_s if work.gpu else 0
+        self._begin(server, work, time.monotonic() + deadline_s + self._grace_s)
+        job = replace(work.job, progress_fd=server.memory.fileno(), alarm=not leave)
+        question = json.dumps(asdict(job)).encode() + b"\n"
+        try:
+            answer = await server.child.ask(question, deadline_s)
+            if answer is not None:
+                result = outcome.document(answer, kind)
+                server.numpy |= not work.gpu and outcome.used_numpy(result)
+                if work.gpu:
+                    self._set(self.breaker.after_end(time.monotonic(), work.what))
+                return result, server.note()
+            wait_s = self._grace_s if server.child.out.overflowed else 0.0
+            ended = await server.child.ended(wait_s, self._grace_s, kill=not leave)
+        except BaseException:
+            self._server = None
+            server.close()
+            raise
+        note = server.note()
+        failure = outcome.failure(ended, deadline_s, work.job, note)
+        failure = worded(failure, self._platform)
+        self._lost(server, work, failure, ended)
+        return failure, note
+
+    def _begin(self, server: _Server, work: _Work, overdue_s: float) -> None:
+        """Note the job that a child gets next, also for an agent that is started meanwhile."""
+        self.jobs += 1
+        os.pwrite(server.memory.fileno(), bytes(progress.DRAFT), 0)
+        if server.lock is not None and server.child.reference is not None:
+            note_holder(server.lock, Holder(server.child.reference, overdue_s, work.what))
+        if work.gpu:
+            server.driver = True
+            if work.job.probe and server.gpu is None:
+                server.gpu = work.job.gpu
+                if self.contexts is not None:
+                    self.contexts.made()
+
+    def _lost(self, server: _Server, work: _Work, failure: Failure, ended: children.Ended) -> None:
+        """Give up a child that has ended or hangs, and learn from that."""
+        self._server = None
+        left = server.child.reference if ended.code is None else None
+        self._learn(work, failure, left)
+        if left is not None and not ended.killed:
+            self._left = server  # a pipe that nobody reads would be a signal as well
+        else:
+            server.close()
+
+    async def _end(self) -> None:
+        """End the input of the child, if there is one, and wait until it has given the GPU back."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        closing = _Work(Job("closing", server.gpu), END_S, gpu=server.gpu is not None, person=False)
+        leave = self._leave_hung and server.driver
+        try:
+            server.child.finish()
+            ended = await server.child.ended(END_S, self._grace_s, kill=not leave)
+        except BaseException:
+            server.close()
+            raise
+        failure = outcome.failure(ended, END_S, closing.job, server.note())
+        if ended.code not in {0, 1} or NOT_GIVEN_BACK in ended.stderr:
+            log.warning("child_ended_badly", work=closing.what, detail=failure.detail)
+        self._lost(server, closing, worded(failure, self._platform), ended)
+
+    def _learn(self, work: _Work, failure: Failure, left: ProcessRef | None) -> None:
+        """Tell the breaker how a child ended; ``left`` is still there."""
+        hung = failure.reason in outcome.HANGS
+        detail = f"{work.what}: {failure.detail}"
+        if hung and left is not None:
             if not work.gpu:
                 self._cpu_watch = children.Watch(left, self._cpu_gone)
             if self.breaker.left is None:  # else another has the lock, and its end is awaited
@@ -276,32 +480,6 @@ class Launcher:
             self._set(after, what=work.what, detail=detail)
         elif work.gpu:
             self._set(self.breaker.after_end(time.monotonic(), work.what))
-
-    @contextlib.asynccontextmanager
-    async def _turn(self, work: _Work) -> AsyncIterator[int | None]:
-        """Hold the lock while a child runs; its inherited copy holds on by itself.
-
-        None instead where a stuck child has it: that is no reason not to measure the CPU. One of
-        the CPU's own is: each further one would stay as well. Errors: ``LaunchRefused``.
-        """
-        if not work.gpu and self._cpu_watch is not None:
-            raise LaunchRefused(Skip.STUCK)
-        self._refuse_gpu_work(work)
-        if self.lock_path is None:
-            yield None
-            return
-        fd = open_lock(self.lock_path)
-        try:
-            locked = await self._locked(fd)
-            self._refuse_gpu_work(work)  # that may have changed meanwhile
-            yield fd if locked else None
-        finally:
-            os.close(fd)
-
-    def _refuse_gpu_work(self, work: _Work) -> None:
-        skip = self.closed_to_gpu_work() if work.gpu else None
-        if skip is not None and not (work.person and skip is Skip.BREAKER_OPEN):
-            raise LaunchRefused(skip)
 
     async def _locked(self, fd: int) -> bool:
         """Wait for the lock; False where a stuck child has it. ``Errors: Refused``."""
@@ -314,42 +492,6 @@ class Launcher:
             await asyncio.sleep(LOCK_LOOK_S)  # a flock held elsewhere gives no event to await
         note_holder(fd, None)
         return True
-
-    async def _child(
-        self, work: _Work, deadline_s: float, fd: int | None
-    ) -> tuple[children.Ended | Failure, Note, ProcessRef | None]:
-        """Run one child to its end; return its last note and its identity too."""
-        begun: list[ProcessRef] = []
-
-        def started(process: ProcessRef) -> None:
-            begun.append(process)
-            overdue_s = time.monotonic() + deadline_s + self._grace_s
-            if fd is not None:
-                note_holder(fd, Holder(process, overdue_s, work.what))
-
-        self._count()
-        if work.gpu:
-            self._set(self.breaker.begun())
-        try:
-            with FileIO(os.memfd_create("progress"), "r+") as memory:
-                memory.truncate(progress.SIZE)
-                job = replace(work.job, progress_fd=memory.fileno())
-                ended = await children.run(
-                    [*self._command, work.verb],
-                    json.dumps(asdict(job)).encode(),
-                    deadline_s=deadline_s,
-                    pass_fds=[memory.fileno()] if fd is None else [memory.fileno(), fd],
-                    grace_s=self._grace_s,
-                    started=started,
-                )
-                note = progress.read(os.pread(memory.fileno(), progress.SIZE, 0))
-        except OSError as error:
-            detail = f"cannot start {self._command[0]}: {error.strerror}"
-            return Failure(Reason.SPAWN_FAILED, detail), Note(), None
-        finally:
-            if work.gpu:  # one that is cancelled here, or never began, decides nothing
-                self._set(self.breaker.not_begun())
-        return ended, note, begun[0] if begun else None
 
     def _is_stuck(self, fd: int) -> bool:
         """Return whether a child that should be gone has the lock; watch it if that is news."""
@@ -375,6 +517,9 @@ class Launcher:
 
     def _gone(self) -> None:
         self._watch = None
+        if self._left is not None:
+            self._left.close()
+            self._left = None
         left = self.breaker.left
         detail = f"process {left.pid} has gone after all" if left is not None else None
         self._set(self.breaker.after_gone(time.monotonic()), detail=detail)

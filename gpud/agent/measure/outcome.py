@@ -17,7 +17,7 @@ from gpud.agent import children
 from gpud.core import wire
 from gpud.core.advice import Situation
 from gpud.core.errors import WireError
-from gpud.core.sample import Failure, ProbeSpec, Reason, RunReport
+from gpud.core.sample import Backend, Failure, Inventory, ProbeSpec, Reason, RunReport
 from gpud.core.stats import LATENCY_BOUNDS_S
 
 if TYPE_CHECKING:
@@ -43,25 +43,46 @@ class _Listing(msgspec.Struct, frozen=True):
     refused: dict[str, str]
 
 
-def document(
-    ended: Ended, kind: type[wire.Document], deadline_s: float, job: Job, note: Note
-) -> wire.Document | Failure:
-    """Return the document of a child, or the failure that its end means."""
-    if ended.killed:
+def document(answer: bytes, kind: type[wire.Document]) -> wire.Document | Failure:
+    """Return the document that a child wrote for a job, or why it is none."""
+    try:
+        return decode(answer, kind)
+    except WireError as error:
+        return Failure(Reason.BAD_OUTPUT, str(error))
+
+
+def spoils(result: wire.Document | Failure) -> bool:
+    """Return whether the child of a job is not to be given another one.
+
+    A context that cannot be given back whole after a run has an error that stays, and a driver
+    that did not start or list its GPUs is not asked again by the same process.
+    """
+    if isinstance(result, RunReport):
+        unopened = result.backend is Backend.CUDA and result.device is None
+        return unopened or "release_errors" in result.conditions
+    return not isinstance(result, Inventory) or result.failure is not None
+
+
+def used_numpy(result: wire.Document | Failure) -> bool:
+    """Return whether the run of a job has loaded numpy."""
+    return isinstance(result, RunReport) and "numpy" in result.conditions
+
+
+def failure(ended: Ended, deadline_s: float, job: Job, note: Note) -> Failure:
+    """Return the failure that the end of a child means, or that it does not end."""
+    if ended.killed or ended.code is None:
         stays = "" if ended.code is not None else f"; {_staying(ended.pid)}"
-        detail = f"no answer within {deadline_s:g} s{_inside(note)}, killed once{stays}"
+        killed = ", killed once" if ended.killed else ""
+        detail = f"no answer within {deadline_s:g} s{_inside(note)}{killed}{stays}"
         fix = _of_hang(note.call, start_up=False)
         return Failure(Reason.HUNG, detail, function=note.call, advice=fix)
-    if ended.code is not None and ended.code < 0:
+    if ended.code < 0:
         return _signalled(-ended.code, ended, job, note)
     if ended.overflowed:
         return Failure(Reason.BAD_OUTPUT, f"more than {children.STDOUT_BYTES} bytes on stdout")
-    if not ended.stdout.strip():
-        return Failure(Reason.CRASHED if ended.code else Reason.BAD_OUTPUT, silence(ended))
-    try:
-        return decode(ended.stdout, kind)
-    except WireError as error:
-        return Failure(Reason.BAD_OUTPUT, str(error))
+    if ended.stdout.strip():
+        return Failure(Reason.BAD_OUTPUT, "half a document")
+    return Failure(Reason.CRASHED if ended.code else Reason.BAD_OUTPUT, silence(ended))
 
 
 def decode(text: bytes, kind: type[wire.Document]) -> wire.Document:

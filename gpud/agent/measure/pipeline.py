@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,10 +24,11 @@ from gpud.core.health import Health, Level
 from gpud.core.sample import Backend, Device, Inventory, Pace, ProbeSpec, Reason, Skip
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from gpud.agent.history.store import History
     from gpud.agent.measure.gate import Admission, Gate
+    from gpud.agent.measure.pace import Rounds, Turn
     from gpud.agent.regression.service import Regression
     from gpud.agent.state.board import Board
     from gpud.agent.state.changes import ChangeDetection
@@ -90,7 +92,6 @@ class Pipeline:
         self._turns = 0  # of rounds that run or wait
         self._no_round = asyncio.Event()
         self._no_round.set()
-        self._rounds = dict.fromkeys(Pace, 0)
 
     async def discover(self) -> None:
         """Ask the child which probes there are; a child that cannot say is asked again later."""
@@ -115,16 +116,18 @@ class Pipeline:
         else:
             self._set_health("discovery", Level.OK, None, None, None)
 
-    async def round(self, pace: Pace) -> None:
-        """Run every probe of ``pace``, one after the other: the CPU's once, the GPU's per GPU.
+    async def round(self, rounds: Rounds) -> None:
+        """Run every probe that is due by ``rounds``, one after the other, in one child if possible.
 
-        In the grace of a boot the GPU's wait for its end.
+        The CPU's come first and once, then those of each GPU. In the grace of a boot the GPU's wait
+        for its end.
         """
-        async with self._round_turn():
-            due = await self._on_cpu(pace)
-        await self._launcher.grace()
-        async with self._round_turn():
-            await self._on_gpu(pace, due)
+        async with self._launcher.held():
+            async with self._round_turn():
+                turn = await self._on_cpu(rounds)
+            await self._launcher.grace()
+            async with self._round_turn():
+                await self._on_gpu(rounds, turn)
 
     @contextlib.asynccontextmanager
     async def after_rounds(self) -> AsyncIterator[None]:
@@ -145,49 +148,59 @@ class Pipeline:
             if not self._turns:
                 self._no_round.set()
 
-    async def _on_cpu(self, pace: Pace) -> list[ProbeSpec]:
+    async def _on_cpu(self, rounds: Rounds) -> Turn:
         """Run what measures the CPU, and give all that is due in this round."""
         if not self._specs:
             await self.discover()
-        number = self._rounds[pace]
-        self._rounds[pace] += 1
-        due = [spec for spec in self._specs if spec.pace is pace and number % spec.every == 0]
+        turn = rounds.begin(self._specs, time.monotonic())
         # First what has a mode that is cold only as long as nothing else has used the GPU.
-        due.sort(key=lambda spec: not any(mode.endswith("_cold") for mode in spec.modes))
+        small, cold = Pace.SMALL, "_cold"
+        turn.probes.sort(
+            key=lambda s: (s.pace is not small, not any(m.endswith(cold) for m in s.modes))
+        )
         # The CPU first: a driver that hangs must not keep the reference from its place.
-        for spec in due:
+        for spec in turn.probes:
             if spec.backend is Backend.CPU:
                 await self._run(Due(spec, None))
-        return due
+        return turn
 
-    async def _on_gpu(self, pace: Pace, due: list[ProbeSpec]) -> None:
+    async def _on_gpu(self, rounds: Rounds, turn: Turn) -> None:
         wrong = self._inventory is not None and self._inventory.failure
-        if pace is Pace.LARGE or wrong or self._list_changed or misses_a_gpu(self._board.read()):
+        new = turn.look or self._list_changed
+        if new or wrong or misses_a_gpu(self._board.read()):
             self._inventory = None  # taken anew once a round while something is wrong, or new
-        for spec in due:
-            if spec.backend is Backend.CUDA and self._container_measures:
-                self._count_skip(spec.name, Skip.CONTAINER_RUNNING)
-            elif spec.backend is Backend.CUDA:
-                for device in await self._devices(spec):
-                    await self._run(Due(spec, device))
         on_gpu = [spec for spec in self._specs if spec.backend is Backend.CUDA]
-        list_gpus = not on_gpu or any(
-            spec in due for spec in on_gpu
-        )  # without GPU probes, too: there may be GPUs
-        if list_gpus and self._inventory is None and not self._container_measures:
+        due = [spec for spec in turn.probes if spec.backend is Backend.CUDA]
+        for uuid in [device.uuid for device in await self._devices(due)]:
+            spent = rounds.spent  # by now: what has a context is not interrupted
+            for spec in due:
+                if device := next((d for d in await self._devices([spec]) if d.uuid == uuid), None):
+                    if spent:
+                        self._skip(Due(spec, device), Skip.CONTEXTS_SPENT, self._now())
+                    else:
+                        await self._run(Due(spec, device))
+        # Without GPU probes, too: there may be GPUs. What a run has lost is named in its round.
+        look = (due or not on_gpu) and not self._container_measures
+        if look and self._inventory is None:
             with contextlib.suppress(LaunchRefused):
-                await self._look()  # what a run has lost is named in the same round
-
-    async def _devices(self, spec: ProbeSpec) -> Iterable[Device]:
-        """Give the GPUs to measure, none (with a counted skip) while there are none."""
-        if self._inventory is None:
-            try:
                 await self._look()
+
+    async def _devices(self, due: Sequence[ProbeSpec]) -> Iterable[Device]:
+        """Give the GPUs to measure; none, and a counted skip of each probe, without one."""
+        skip = Skip.NO_GPU
+        devices: tuple[Device, ...] = ()
+        if self._container_measures:
+            skip = Skip.CONTAINER_RUNNING
+        elif due:
+            try:
+                if self._inventory is None:
+                    await self._look()
             except LaunchRefused as refused:
-                self._count_skip(spec.name, refused.skip)
-        devices = () if self._inventory is None else self._inventory.devices
-        if self._inventory is not None and not devices:
-            self._count_skip(spec.name, Skip.NO_GPU)
+                skip = refused.skip
+            devices = () if self._inventory is None else self._inventory.devices
+        if not devices:
+            for spec in due:
+                self._count_skip(spec.name, skip)
         return devices
 
     async def _look(self) -> None:
@@ -273,6 +286,8 @@ class Pipeline:
                 report = (state and state.report) or containers.run_report(run, None)
                 report = self._with_driver(report)
                 await self._store_and_evaluate(Run(report, run.finished_s, self._boot_id))
+                if self._launcher.contexts is not None:
+                    self._launcher.contexts.made()  # its container's
         except StoreError:
             return  # reported by the runs of the schedule; tried again in a second
         self._root_run_s = run.finished_s

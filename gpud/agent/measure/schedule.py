@@ -62,15 +62,18 @@ class Every(BaseTrigger):  # type: ignore[misc]  # apscheduler ships no types
     APScheduler's own interval trigger steps through each time that was missed.
     """
 
-    def __init__(self, interval_s: float, jitter_s: float) -> None:
-        self._interval = timedelta(seconds=interval_s)
-        self._jitter_s = jitter_s
+    def __init__(self, interval_s: float | Callable[[], float], jitter_ratio: float) -> None:
+        self._interval_s = interval_s
+        self._jitter_ratio = jitter_ratio
 
     def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
         """Give the next time, after ``previous`` if that was just now and else after ``now``."""
-        recent = previous is not None and now - previous < self._interval
+        interval_s = self._interval_s() if callable(self._interval_s) else self._interval_s
+        interval = timedelta(seconds=interval_s)
+        recent = previous is not None and now - previous < interval
         base = previous if previous is not None and recent else now
-        planned: datetime = self._apply_jitter(base + self._interval, self._jitter_s, now)
+        jitter_s = interval_s * self._jitter_ratio
+        planned: datetime = self._apply_jitter(base + interval, jitter_s, now)
         return planned
 
 
@@ -94,7 +97,7 @@ class Schedule:
 
     def every(  # noqa: PLR0913  # each is one choice for a job
         self,
-        interval_s: float,
+        interval_s: float | Callable[[], float],
         name: str,
         job: Work,
         *args: object,
@@ -104,13 +107,14 @@ class Schedule:
     ) -> None:
         """Call ``job(*args)`` every ``interval_s``, give or take the jitter.
 
+        A function as ``interval_s`` is asked at each run for the time to the next.
         ``rests``: it is put off while the machine rests after a pause.
         """
         if rests:
             self._resting.add(name)
         self._scheduler.add_job(
             self._run_job,
-            Every(interval_s, interval_s * jitter_ratio),
+            Every(interval_s, jitter_ratio),
             args=(name, job, *args),
             id=name,
             next_run_time=datetime.now(MONOTONIC) + timedelta(seconds=first_after_s),

@@ -20,7 +20,7 @@ import gpud
 from gpud.agent import platform
 from gpud.agent.history import queries, reader
 from gpud.agent.history.queries import StoredSeries
-from gpud.agent.measure import launch
+from gpud.agent.measure import grace, launch
 from gpud.agent.measure.breaker import State
 from gpud.agent.measure.clocks import now
 from gpud.agent.measure.launch import LaunchRefused
@@ -61,6 +61,14 @@ PATIENCE_S: Final = 120.0
 REPEAT_S: Final = 20.0
 """How often a person reads again for whom a run waits."""
 REMEMBERED_S: Final = 30 * 86400.0
+SPENT: Final = (
+    "gpud has made {used} GPU contexts since WSL started, of {budget} that it may; this run makes "
+    "another. If the GPU fails: `wsl --shutdown` from Windows"
+)
+NOT_COUNTED: Final = (
+    "you may not write gpud's count of GPU contexts: those of this run are not in it (run "
+    "`gpud up` first, then the agent counts them)"
+)
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -108,26 +116,55 @@ class Session:
                 yield line
                 if isinstance(line, InventoryLine) and line.inventory.failure is None:
                     devices = chosen(line.inventory.devices, self._request.gpus)
-        plan: list[tuple[ProbeSpec, Device | None]]
-        plan = [(spec, None) for spec in specs if spec.backend is Backend.CPU]
-        plan += [(spec, device) for spec in on_gpu for device in devices]
-        for repeat in range(1, self._request.repeat + 1):
-            for spec, device in plan:
-                async for line in self._run(repeat, spec, device):
-                    yield line
+        on_cpu = [spec for spec in specs if spec.backend is Backend.CPU]
+        places = [(on_cpu, None), *((on_gpu, device) for device in devices)]
+        async for line in self._runs(places):
+            yield line
+        for words in self._not_counted():
+            yield WaitLine(message=words)
+
+    async def _runs(
+        self, places: Sequence[tuple[Sequence[ProbeSpec], Device | None]]
+    ) -> AsyncGenerator[ProbeLine, None]:
+        """Run probes in each place, all repeats of a place in a row.
+
+        What is held is one child, and with it one GPU context.
+        """
+        async with self._launcher.held():
+            for probes, device in places:
+                for repeat in range(1, self._request.repeat + 1):
+                    for spec in probes:
+                        async for line in self._run(repeat, spec, device):
+                            yield line
+
+    def _spent(self) -> str | None:
+        """Return the warning before a run that makes more GPU contexts than the budget has."""
+        contexts = self._launcher.contexts
+        if contexts is None or not contexts.spent:
+            return None
+        return SPENT.format(used=contexts.used, budget=contexts.budget)
+
+    def _not_counted(self) -> Sequence[str]:
+        """Return a line where contexts were made and could not be counted."""
+        contexts = self._launcher.contexts
+        if contexts is None or contexts.budget is None or contexts.kept:
+            return ()
+        return (NOT_COUNTED,)
 
     async def _inventory(self, specs: Sequence[ProbeSpec]) -> AsyncGenerator[ProbeLine, None]:
         facts = platform.facts(self._settings.sysroot)
-        boot = platform.gpu_from(self._settings, facts, now())
+        boot = grace.gpu_from(self._settings, facts, now())
         if boot is not None:
-            yield WaitLine(message=platform.begins(boot))
+            yield WaitLine(message=grace.begins(boot))
             await self._launcher.grace()
+        if words := self._spent():
+            yield WaitLine(message=words)
         standing = self._launcher.standing
         if standing.state is State.OPEN:
             yield WaitLine(message=f"the agent starts no GPU work (open): {standing.detail}")
             yield WaitLine(message=f"  fix: {standing.fix}")
         try:
-            async for result in self._patiently(None, self._job(specs[0], None)):
+            async for result in self._patiently(None, self._job(None, None)):
                 if isinstance(result, Inventory):
                     no_gpu = None
                     if result.failure is not None and not (
@@ -214,7 +251,7 @@ class Session:
         }
         return {mode: Usual(median(values), len(values)) for mode, values in past.items() if values}
 
-    def _job(self, spec: ProbeSpec, device: Device | None) -> Job:
+    def _job(self, spec: ProbeSpec | None, device: Device | None) -> Job:
         job = launch.job_of(self._settings, spec, None if device is None else device.uuid)
         return dataclasses.replace(job, cache_dir=self._cache_dir())
 
@@ -308,7 +345,7 @@ async def _no_gpu(settings: Settings, facts: Mapping[str, str], inventory: Inven
     changes, measure = ChangesState(expected), MeasureState(inventory=inventory)
     board = _UnpublishedBoard(Snapshot(machine, measure=measure, changes=changes))
     source = dxg.create(SourceContext(settings, board, now, Path(settings.run_dir, "agent")))
-    answer = await source.collect(frozenset())
+    answer = await source.collect()
     await source.close()
     telemetry = Telemetry({dxg.NAME: answer})
     nothing = nothing_expected(replace(board.read(), telemetry=telemetry))

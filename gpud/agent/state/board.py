@@ -20,8 +20,10 @@ if TYPE_CHECKING:
         AlertsState,
         ChangesState,
         HttpState,
+        KnownFault,
         MachineState,
         MeasureState,
+        PaceState,
         RegressionState,
         RootState,
         Snapshot,
@@ -38,12 +40,14 @@ class States(TypedDict, total=False):
     machine: MachineState
     gpus: Mapping[str, ListedGpu]
     measure: MeasureState
+    pace: PaceState
     telemetry: Telemetry
     changes: ChangesState
     root: RootState
     regression: RegressionState
     alerts: AlertsState
     http: HttpState
+    known_faults: tuple[KnownFault, ...]
     store: StoreSize | None
     health: Mapping[str, Health]
 

@@ -85,7 +85,7 @@ class ChangeDetection:
         ]
         await self._history.write(records.write_events, entries)
         expected = await self._history.read(_expected)
-        self._noted = frozenset(expected)
+        self._noted = _noted(expected)
         self._board.publish(changes=replace(self._board.read().changes, expected=expected))
         self.compare()
 
@@ -105,7 +105,7 @@ class ChangeDetection:
     async def begin(self) -> None:
         """Continue what the history ends with. Errors: ``StoreError``."""
         last, latest, expected = await self._history.read(_past)
-        self._facts, self._noted = recalled(last), frozenset(expected)
+        self._facts, self._noted = recalled(last), _noted(expected)
         changes = replace(self._board.read().changes, expected=expected, latest=latest)
         self._board.publish(changes=changes)
         self.compare()
@@ -126,7 +126,8 @@ class ChangeDetection:
         for device in () if inventory is None else inventory.devices:
             if device.uuid not in self._noted:
                 self._noted |= {device.uuid}
-                body: dict[str, Condition] = {"uuid": device.uuid, "name": device.name}
+                names = ("uuid", "name", "compute_capability")
+                body: dict[str, Condition] = {name: getattr(device, name) for name in names}
                 entries.append(Entry(now.wall_s, GPU_SEEN, body))
         if entries:
             self._history.enqueue(*entries)
@@ -154,6 +155,11 @@ def _past(
 def _expected(connection: sqlite3.Connection) -> dict[str, Expected]:
     events = queries.gpu_events(connection)
     return remembered((entry.at_s, entry.kind, entry.body) for entry in events)
+
+
+def _noted(expected: Mapping[str, Expected]) -> frozenset[str]:
+    """Return the GPUs of which the history has all; an older gpud noted less."""
+    return frozenset(uuid for uuid, gpu in expected.items() if gpu.compute_capability)
 
 
 def _entry(change: MachineChange) -> Entry:

@@ -209,7 +209,13 @@ class FailureSeverity(IntEnum):
     CRITICAL = 2  # the GPU, its driver or gpud does not do what it should
 
 
-_INFO: Final = {Reason.UNSUPPORTED, Reason.DEPENDENCY_MISSING, Reason.CPU_ALWAYS_FASTER}
+_INFO: Final = {
+    Reason.UNSUPPORTED,
+    Reason.LEFT_OUT,
+    Reason.NOT_COLD,
+    Reason.DEPENDENCY_MISSING,
+    Reason.CPU_ALWAYS_FASTER,
+}
 _WARNING: Final = {
     Reason.OUT_OF_MEMORY,
     Reason.DEVICE_BUSY,

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from gpud.agent.regression.changes import GPUS, uuids
 from gpud.core import advice
 from gpud.core.advice import Platform, Situation
@@ -60,7 +62,8 @@ def remembered(events: Iterable[tuple[float, str, Mapping[str, Condition]]]) -> 
     for at_s, kind, body in events:
         uuid, listed = body.get("uuid"), body.get("new")
         if kind == GPU_SEEN and isinstance(uuid, str):
-            expected[uuid] = Expected(str(body.get("name") or ""))
+            capability = str(body.get("compute_capability") or "")
+            expected[uuid] = Expected(str(body.get("name") or ""), compute_capability=capability)
         elif kind == GPU_FORGOTTEN and isinstance(uuid, str):
             expected.pop(uuid, None)
         elif kind == GPUS and isinstance(listed, str):
@@ -74,7 +77,10 @@ def with_inventory(
     """Expect what CUDA lists from now on, and note what it does not list any more."""
     if not answered(inventory):
         return dict(expected)
-    names = {device.uuid: Expected(device.name) for device in inventory.devices}
+    names = {
+        device.uuid: Expected(device.name, compute_capability=device.compute_capability)
+        for device in inventory.devices
+    }
     return _listed({**expected, **names}, tuple(names), now_s)
 
 
@@ -223,8 +229,8 @@ def _listed(
     expected: Mapping[str, Expected], present: tuple[str, ...], at_s: float
 ) -> dict[str, Expected]:
     return {
-        uuid: Expected(
-            gpu.name, None if uuid in present else at_s if gpu.gone_s is None else gpu.gone_s
+        uuid: replace(
+            gpu, gone_s=None if uuid in present else at_s if gpu.gone_s is None else gpu.gone_s
         )
         for uuid, gpu in expected.items()
     }

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpud.agent.measure.pace import Beat
 from gpud.agent.telemetry import answers
 from gpud.agent.telemetry.answers import Telemetry
 from gpud.core import clock
@@ -108,6 +109,7 @@ class MachineState(Struct, frozen=True):
     paused_s: float = 0.0
     clock_jumps: int = 0
     resumed_mono_s: float | None = None  # when the machine came back from its last long pause
+    jumped_mono_s: float | None = None  # of the last jump after which the GPU rests
 
 
 class MeasureState(Struct, frozen=True):
@@ -130,6 +132,14 @@ class MeasureState(Struct, frozen=True):
     vram_peak_bytes: int | None = None  # the most one run of a probe took
     pinned_peak_bytes: int | None = None
     children: int = 0  # spawned, of whatever kind: gpud publishes its own cost
+
+
+class PaceState(Struct, frozen=True):
+    """How far apart runs are now, and the GPU contexts since the machine's boot."""
+
+    beat: Beat = Beat()
+    contexts: int | None = None  # None until they are counted
+    context_budget: int | None = None  # None: any number
 
 
 class ChangesState(Struct, frozen=True):
@@ -170,18 +180,42 @@ class HttpState(Struct, frozen=True):
     turned_away: Mapping[Refused, int] = {}
 
 
+class KnownFault(Struct, frozen=True):
+    """An entry of the catalogue of known faults that is about this machine.
+
+    ``state``: "applies" (within the bounds that the evidence gives), "reported" (somebody saw the
+    fault on these versions, which does not say that this machine has it) or "seen" (its trace was
+    read here). ``alarm``: seen, together with a failed or hanging GPU call. Units: ``at_s`` is the
+    Unix time of the newest trace.
+    """
+
+    id: str
+    state: str
+    effect: str  # an ``IssueEffect``
+    title: str
+    fix: str | None  # None: nothing is known to help
+    source: str  # the address of its newest evidence
+    confidence: str  # a ``Confidence``: how many people say so
+    evidence: str | None = None  # the trace and the failure beside it, escaped; None: not seen
+    at_s: float | None = None
+    count: int = 0  # traces since the machine's start
+    alarm: bool = False
+
+
 class Snapshot(Struct, frozen=True):
     """Everything published, at one moment. ``health`` is by component."""
 
     machine: MachineState
     gpus: Mapping[str, ListedGpu] = {}  # by UUID, all that were ever seen
     measure: MeasureState = MeasureState()
+    pace: PaceState = PaceState()
     telemetry: Telemetry = Telemetry()
     changes: ChangesState = ChangesState()
     root: RootState = RootState()
     regression: RegressionState = RegressionState()
     alerts: AlertsState = AlertsState()
     http: HttpState = HttpState()
+    known_faults: tuple[KnownFault, ...] = ()
     store: StoreSize | None = None  # None until it could be read
     health: Mapping[str, Health] = {}
 
@@ -202,6 +236,8 @@ def after_jump(
     machine = replace(
         before, clock_jumps=before.clock_jumps + 1, paused_s=before.paused_s + max(offset_s, 0.0)
     )
+    if clock.rest_s(offset_s):
+        machine = replace(machine, jumped_mono_s=now_mono_s)
     if offset_s < clock.ASLEEP_FROM_S:
         return machine, snapshot.telemetry
     aged = answers.paused(snapshot.telemetry, offset_s)

@@ -20,8 +20,10 @@ from gpud.show.document import (
     BreakerReport,
     ChangeReport,
     ComparisonReport,
+    ContextsReport,
     Counters,
     CudaReport,
+    FaultReport,
     LastRun,
     ReadingReport,
     RunFailure,
@@ -61,6 +63,7 @@ def document(snapshot: Snapshot, *, now: Instant) -> Status:
         containers=optional(ComparisonReport, snapshot.root.comparison),
         gpus=snapshot.gpus,
         breaker=optional(BreakerReport, measure.breaker),
+        contexts=_contexts(snapshot),
         changes=tuple(built(ChangeReport, change) for change in changes.latest),
         expected=changes.expected,
         cuda=optional(CudaReport, measure.inventory),
@@ -79,6 +82,7 @@ def document(snapshot: Snapshot, *, now: Instant) -> Status:
         telemetry=_telemetry(snapshot.telemetry, now),
         alerts=tuple(alert_report(alert) for alert in snapshot.alerts.alerts),
         sinks=snapshot.alerts.sinks,
+        known_faults=tuple(built(FaultReport, fault) for fault in snapshot.known_faults),
         store=snapshot.store,
         counters=built(
             Counters,
@@ -91,6 +95,13 @@ def document(snapshot: Snapshot, *, now: Instant) -> Status:
             paused_s=snapshot.machine.paused_s,
         ),
     )
+
+
+def _contexts(snapshot: Snapshot) -> ContextsReport | None:
+    pace = snapshot.pace
+    if pace.contexts is None:
+        return None
+    return ContextsReport(pace.contexts, pace.context_budget, pace.beat.gpu_s)
 
 
 def built(kind: type[T], source: object, **more: object) -> T:

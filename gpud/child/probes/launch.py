@@ -23,7 +23,7 @@ from gpud.child.latency import (
 from gpud.child.summary import summarised
 from gpud.child.warmup import warm
 from gpud.core.errors import ProbeError
-from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Unit
+from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
 
 if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
@@ -56,6 +56,8 @@ SPEC = ProbeSpec(
 COLD_SUBMISSIONS, COLD_ROUND_TRIPS, COLD_ROWS = 250, 50, 5
 SUBMISSIONS, ROUND_TRIPS, ROWS = 4000, 300, 5
 ROW = 200
+FIRST = tuple(mode for mode in SPEC.modes if mode == "first_launch" or mode.endswith("_cold"))
+NOT_FRESH = "measured only where nothing has run before in the same process"
 WARM_UP = 200
 GRAPHS = 5
 BEHIND = 20
@@ -66,40 +68,52 @@ WARM_RUN_S, WARM_GPU_S = 0.002, 0.016
 def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     """Measure the first launch, the modes right after idle, then all of them after a warm-up.
 
+    The first and those right after idle only in a context in which nothing has run before.
+
     Shapes: 4,000 submissions, 300 round trips, 5 rows and 5 graphs of 200; fewer right after idle.
     Units: seconds per launch.
     Errors: ``ProbeError``; a wrong count publishes nothing.
     """
     empty, first = _first_launch(gpu)
-    cold, _ = _modes(gpu, empty, budget, (COLD_SUBMISSIONS, COLD_ROUND_TRIPS, COLD_ROWS))
+    cold: dict[str, Timed] = {}
+    if gpu.fresh:
+        cold, _ = _modes(gpu, empty, budget, (COLD_SUBMISSIONS, COLD_ROUND_TRIPS, COLD_ROWS))
     warmth = warm(gpu, budget, run_s=WARM_RUN_S, most_gpu_s=WARM_GPU_S)
     gpu.perform(empty, WARM_UP)
     usual, each_s = _modes(gpu, empty, budget, (SUBMISSIONS, ROUND_TRIPS, ROWS))
-    samples = [
-        *(_sample(mode, timed) for mode, timed in usual.items()),
-        summarised([sum(first.values())], mode="first_launch", unit=SPEC.unit, with_buckets=True),
-        *(_sample(f"{mode}_cold", timed) for mode, timed in cold.items()),
-    ]
-    verify_launches(gpu, seed)
-    missing: tuple[Missing, ...] = ()
-    try:  # last: what is verified by now stays, whatever becomes of the graphs
-        samples.append(_sample("graph", _graphs(gpu, empty, budget)))
-    except ProbeError as error:
-        missing = (Missing("graph", error.failure.reason, error.failure.detail),)
-    _account(gpu, each_s, graphs=0 if missing else GRAPHS + 1)
+    samples = [_sample(mode, timed) for mode, timed in usual.items()]
+    missing = []
     conditions: dict[str, Condition] = {
         "method": "ctypes-percall",
         "settled": warmth.settled,
         "warm_up_runs": warmth.runs,
         "bound.pipelined": usual["pipelined"].bound,
-        "bound.pipelined_cold": cold["pipelined"].bound,
-        **first,
     }
-    return Outcome(tuple(samples), missing, conditions)
+    if gpu.fresh:
+        took_s = [sum(first.values())]
+        samples += [
+            summarised(took_s, mode="first_launch", unit=SPEC.unit, with_buckets=True),
+            *(_sample(f"{mode}_cold", timed) for mode, timed in cold.items()),
+        ]
+        conditions |= {"bound.pipelined_cold": cold["pipelined"].bound, **first}
+    else:
+        missing += [Missing(mode, Reason.NOT_COLD, NOT_FRESH) for mode in FIRST]
+    verify_launches(gpu, seed)
+    graphs = 0
+    if reason := gpu.left_out.get("graph"):
+        missing.append(Missing("graph", Reason.LEFT_OUT, reason))
+    else:
+        try:  # last: what is verified by now stays, whatever becomes of the graphs
+            samples.append(_sample("graph", _graphs(gpu, empty, budget)))
+            graphs = GRAPHS + 1
+        except ProbeError as error:
+            missing.append(Missing("graph", error.failure.reason, error.failure.detail))
+    _account(gpu, each_s, graphs=graphs)
+    return Outcome(tuple(samples), tuple(missing), conditions)
 
 
 def _first_launch(gpu: Gpu) -> tuple[Call, dict[str, float]]:
-    """Launch for the first time in this process, and say what each part of that has taken.
+    """Launch for the first time in this run, and say what each part of that has taken.
 
     What was made before, the context, is as the device tells; nothing here is timed twice.
     """
@@ -151,6 +165,8 @@ def _sample(mode: str, timed: Timed) -> Sample:
 
 def _account(gpu: Gpu, each_s: float, *, graphs: int) -> None:
     """Tell how much GPU time the launches have used, of which no event saw more than a few."""
-    single = COLD_SUBMISSIONS + COLD_ROUND_TRIPS + SUBMISSIONS + ROUND_TRIPS + WARM_UP + BURST
-    rows = COLD_ROWS + ROWS + graphs
+    single = SUBMISSIONS + ROUND_TRIPS + WARM_UP + BURST
+    rows = ROWS + graphs
+    if gpu.fresh:
+        single, rows = single + COLD_SUBMISSIONS + COLD_ROUND_TRIPS, rows + COLD_ROWS
     gpu.account(each_s * (1 + single + ROW * rows))

@@ -19,6 +19,7 @@ from gpud.core.sample import Job
 from gpud.core.wsl import boot_rest_s
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
 from gpud.doctor.machine import Machine
+from gpud.known_issues.catalogue import catalogue
 from gpud.show.document import CudaReport
 
 CUDA, NVML = "libcuda.so.1", "libnvidia-ml.so.1"
@@ -67,6 +68,8 @@ def _offered(machine: Machine, library: LibraryFiles) -> Finding:
 def _from_child(machine: Machine, library: LibraryFiles) -> Finding:
     """Ask a probe child, which makes no context."""
     settings, grace_s = machine.settings, machine.settings.gate.boot_grace_s
+    if grace_s:  # which GPU it is only CUDA could tell
+        grace_s = max(grace_s, *(entry.boot_grace_s for entry in catalogue()))
     if machine.wsl == "2" and boot_rest_s(grace_s, machine.text("/proc/uptime")):
         return unknown(f"not asked in the first {grace_s:g} s of WSL", "ask again in a minute")
     job = Job(
@@ -74,7 +77,7 @@ def _from_child(machine: Machine, library: LibraryFiles) -> Finding:
         sysroot=settings.sysroot,
         start_limit_s=machine.command_limit_s,
     )
-    command = [sys.executable, "-I", "-m", "gpud.child", "--inventory"]
+    command = [sys.executable, "-I", "-m", "gpud.child", "--serve"]
     ended = machine.run(command, stdin=json.dumps(asdict(job)), limit_s=NEVER_S)
     try:
         return _inventory(machine, msgspec.json.decode(ended.stdout, type=CudaReport), library)

@@ -11,23 +11,28 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gpud import discovery
 from gpud.agent.alerts import wording
 from gpud.agent.alerts.functions import Lost, Subject, Why
+from gpud.agent.alerts.sinks.toast import LONGEST_TEXT
 from gpud.agent.alerts.slowdowns import Slowdowns
 from gpud.agent.alerts.wording import SUMMARY_LIMIT
 from gpud.agent.regression.contexts import FOLLOWERS
 from gpud.agent.regression.detector import ChangeKind, Effect
 from gpud.agent.regression.evaluation import JUDGED
 from gpud.agent.state import containers
+from gpud.agent.state.snapshot import KnownFault
 from gpud.child import probes
 from gpud.core.advice import Platform
 from gpud.core.alerts import DRIVER_REGRESSION, Alert, Cause, Severity
 from gpud.core.health import Health, Level
 from gpud.core.sample import Unit
 from gpud.core.text import escaped
+from gpud.known_issues.catalogue import catalogue
 from gpud.show.words import WORDS
+from tests import snapshots
 from tests.agent.alerts.alarms import GPUS, NOW_S, alarm, finding, grave
 
 if TYPE_CHECKING:
@@ -252,6 +257,37 @@ def test_failed_component_is_one_harmless_line_with_the_fix() -> None:
     assert (alert.fix, alert.labels) == ("free it", {"component": "store"})
     alert = wording.unwell("x", Health(Level.FAILED), 5.0)
     assert alert.summary == "x has failed: it does not say why"
+
+
+def fault(text: str) -> KnownFault:
+    fields = (text, "seen", text, text, text, text, text, text)
+    return KnownFault(*fields, at_s=NOW_S, count=2, alarm=True)
+
+
+@given(st.text(max_size=3000))
+def test_whatever_a_known_fault_quotes_is_harmless(text: str) -> None:
+    check_harmless(wording.known_issue(fault(text), NOW_S))
+
+
+def test_known_fault_is_written_with_what_to_do_its_source_and_the_evidence() -> None:
+    seen, advised = snapshots.FAULTS
+    alert = wording.known_issue(seen, 5.0)
+    assert alert.summary == "GPU work failed or stalled as in known fault wsl-1: GPU work hangs"
+    assert alert.description.splitlines() == [
+        "GPU work hangs",
+        "Evidence: dxgk: 3 times \\x1b[31m-75",
+        "Effect: hang; reported by several people, https://example.org/wsl-1",
+    ]
+    assert (alert.fix, alert.labels) == ("wsl --update", {"id": "wsl-1", "effect": "hang"})
+    assert wording.known_issue(advised, 5.0).fix == "none is known"
+
+
+def test_summary_of_every_known_fault_fits_a_toast() -> None:
+    for entry in catalogue():
+        met = structs.replace(fault(""), id=entry.id, title=entry.title)
+        summary = wording.known_issue(met, NOW_S).summary
+        assert summary.endswith(entry.title)
+        assert len(summary) <= LONGEST_TEXT
 
 
 def test_fix_is_written_for_the_machine_and_ends_with_how_to_accept() -> None:

@@ -17,13 +17,14 @@ from gpud.agent.history.store import History
 from gpud.agent.measure.conditions import Conditions, Observer
 from gpud.agent.measure.gate import Gate
 from gpud.agent.measure.launch import Launcher
+from gpud.agent.measure.pace import Rounds, Turn
 from gpud.agent.measure.pipeline import Pipeline
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
 from gpud.agent.telemetry.answers import Answer, Telemetry
 from gpud.core.clock import Instant
 from gpud.core.report import ContainersReport, ProbeStage
-from gpud.core.sample import Reading
+from gpud.core.sample import Pace, Reading
 from gpud.core.settings import Settings
 from gpud.show.document import Expected
 from tests import snapshots
@@ -32,37 +33,48 @@ from tests.events import altered
 from tests.snapshots import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from gpud.agent.measure.contexts import Contexts
     from gpud.agent.state.snapshot import Snapshot
-    from gpud.core.sample import Pace
+    from gpud.core.sample import ProbeSpec
 
 CHILD = """
 import json, pathlib, sys
 folder = pathlib.Path(sys.argv[1])
-state = json.loads((folder / "state").read_text())
 verb = sys.argv[2]
-job = {} if verb == "--list" else json.load(sys.stdin)
-with (folder / "calls").open("a") as calls:
-    calls.write(f"{verb} {job.get('probe', '')} {job.get('gpu', '')}\\n")
+def noted(words):
+    with (folder / "calls").open("a") as calls:
+        calls.write(words + "\\n")
 def device(index):
     return {"index": index, "uuid": f"GPU-{index}", "name": "n", "pci_bus_id": "b",
             "compute_capability": "8.9", "sm_count": 1, "l2_bytes": 1, "memory_total_bytes": 1}
 spec = {"unit": "seconds", "modes": ["m"], "budget_s": 10.0, "summary": "s"}
+def said():
+    return json.loads((folder / "state").read_text())
 if verb == "--list":
+    noted(verb)
+    state = said()
     print(json.dumps({"refused": state.get("refused", {}), "probes": [
         {**spec, "name": n, "backend": b, "pace": p, **dict(*more)}
         for n, b, p, *more in state["specs"]]}))
-elif verb == "--inventory":
-    devices = [device(index) for index in range(state["gpus"])]
-    print(json.dumps({"failure": state.get("failure"), "devices": devices}))
-else:
+    sys.exit()
+noted("begun")
+for line in sys.stdin:
+    state, job = said(), json.loads(line)
+    if not job["probe"]:
+        noted("inventory")
+        devices = [device(index) for index in range(state["gpus"])]
+        print(json.dumps({"failure": state.get("failure"), "devices": devices}), flush=True)
+        continue
+    noted(f"run {job['probe']} {job['gpu']}")
     backend = next(b for n, b, *_ in state["specs"] if n == job["probe"])
     broken = {"reason": state["broken"], "detail": "d"} if "broken" in state else None
     print(json.dumps({"probe": job["probe"], "backend": backend, "failure": broken,
         "device": device(int(job["gpu"][4:])) if job["gpu"] else None,
-        "vram_peak_bytes": state.get("vram", 0), "conditions": state.get("conditions", {})}))
+        "vram_peak_bytes": state.get("vram", 0), "conditions": state.get("conditions", {})}),
+        flush=True)
 """
 SPECS = [
     ["cpu_call", "cpu", "small"],
@@ -96,6 +108,21 @@ class _Circumstances(Board):
             expected={"GPU-9": Expected("gone", 1.0)} if bench.missed else {},
             resumed_mono_s=bench.resumed_s,
         )
+
+
+class Of(Rounds):
+    """Rounds of these paces, with every probe of theirs."""
+
+    def __init__(self, *paces: Pace) -> None:
+        self._paces = paces
+
+    @property
+    def spent(self) -> bool:
+        return False
+
+    def begin(self, specs: Sequence[ProbeSpec], now_s: float) -> Turn:  # noqa: ARG002  # always
+        due = [spec for spec in specs if spec.pace in self._paces]
+        return Turn(due, Pace.LARGE in self._paces)
 
 
 class _Looks(Observer):
@@ -151,6 +178,7 @@ class Bench:
     looks: list[Conditions] = field(default_factory=list)  # the last one stays
     looked: list[str | None] = field(default_factory=list)  # of which GPU each look was
     resumed_s: float | None = None
+    contexts: Contexts | None = None
     driver: dict[str, str] = field(default_factory=dict)  # what is known beside a run
 
     def __post_init__(self) -> None:
@@ -179,7 +207,7 @@ class Bench:
     def make(self) -> tuple[Pipeline, History]:
         command = (sys.executable, "-I", str(self.folder / "child.py"), str(self.folder))
         history = History(self.state_dir or self.folder)
-        launcher = Launcher(self.folder / "gpu.lock", command=command)
+        launcher = Launcher(self.folder / "gpu.lock", command=command, contexts=self.contexts)
         self.board = board = _Circumstances(self)
         return pipeline_of(self.settings, launcher, history, board, _Looks(self), self.now), history
 
@@ -187,7 +215,7 @@ class Bench:
         async def story() -> None:
             pipeline, history = self.make()
             for pace in paces:
-                await pipeline.round(pace)
+                await pipeline.round(Of(pace))
             await history.close()
 
         asyncio.run(story())

@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.measure.clocks import local_min
+from gpud.agent.measure.clocks import ClockWatch, local_min, now
+from gpud.agent.measure.schedule import Schedule
+from gpud.agent.state.board import Board
 from gpud.core import clock
+from gpud.core.clock import Instant
+from tests import snapshots
+from tests.agent.measure.test_schedule import Counted, next_in_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,3 +55,32 @@ def test_zone_that_changes_is_followed(zone: pytest.MonkeyPatch) -> None:
     assert local_min(noon) == 14 * 60
     zone.setenv("TZ", "IST-5:30")
     assert local_min(noon) == 17 * 60 + 30
+
+
+@pytest.mark.parametrize("offset_s", [6.0, -6.0, 20.0, -3600.0])
+async def test_after_a_jump_in_either_direction_the_gpu_rests_and_jobs_are_put_off(
+    offset_s: float,
+) -> None:
+    jumped_s, due_in_s = await after_jump_by(offset_s)
+    assert jumped_s is not None
+    assert clock.REST_S - 5 < due_in_s <= clock.REST_S
+
+
+@pytest.mark.parametrize("offset_s", [0.4, -0.4, 1.0, -4.0])
+async def test_small_corrections_of_the_clock_put_nothing_off(offset_s: float) -> None:
+    jumped_s, due_in_s = await after_jump_by(offset_s)
+    assert jumped_s is None
+    assert due_in_s <= 2
+
+
+async def after_jump_by(offset_s: float) -> tuple[float | None, float]:
+    """Give when the GPU's rest began, and in how many seconds a job is due that was due in two."""
+    board = Board(snapshots.bare())
+    schedule = Schedule(board)
+    watch, at = ClockWatch(board, schedule), now()
+    schedule.every(60, "job", Counted().run, first_after_s=2)
+    schedule.start()
+    watch.look(Instant(at.wall_s + offset_s, at.mono_s))
+    due_in_s = next_in_s(schedule)
+    schedule.stop()
+    return board.read().machine.jumped_mono_s, due_in_s

@@ -33,6 +33,8 @@ from tests import snapshots
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from gpud.core.sample import Condition
+
     Rows: TypeAlias = list[tuple[int, Conditions, tuple[Flag, ...]]]
     """How many runs, with which conditions after them, and how they were flagged."""
 
@@ -69,7 +71,7 @@ def answers(before: Conditions, plan: GateSettings = PLAN, **run: Any) -> dict[s
         Conditions(unread="hung"),
         replace(IDLE, utilization_gpu_ratio=0.12),  # a desktop
         replace(IDLE, utilization_gpu_ratio=0.3),
-        replace(IDLE, memory_free_bytes=float(GIB)),
+        replace(IDLE, memory_free_bytes=2.0 * GIB),
         replace(IDLE, temperature_celsius=85.0),
         replace(IDLE, throttle_reasons=frozenset({"power_cap", "set_clocks"})),
     ],
@@ -82,7 +84,7 @@ def test_idle_unknown_and_at_the_limit_hold_nothing_back(before: Conditions) -> 
     ("before", "reason"),
     [
         (replace(IDLE, utilization_gpu_ratio=0.301), Skip.GPU_BUSY),
-        (replace(IDLE, memory_free_bytes=GIB - 1.0), Skip.VRAM_SHORT),
+        (replace(IDLE, memory_free_bytes=2 * GIB - 1.0), Skip.VRAM_SHORT),
         (replace(IDLE, temperature_celsius=85.1), Skip.GPU_HOT),
         (replace(IDLE, throttle_reasons=frozenset({"thermal"})), Skip.GPU_HOT),
         (replace(IDLE, throttle_reasons=frozenset({"hw_thermal", "idle"})), Skip.GPU_HOT),
@@ -99,8 +101,9 @@ def test_gpu_in_use_is_left_alone_and_the_cpu_is_measured(before: Conditions, re
         (BUSY, {"busy_ratio": 0.7}, {}, None),
         (replace(IDLE, memory_free_bytes=GIB / 2), {"vram_free_min_bytes": GIB // 2}, {}, None),
         (IDLE, {"hot_celsius": 40.0}, {}, Skip.GPU_HOT),
-        (IDLE, {}, {"need_bytes": 7 * GIB}, None),
-        (IDLE, {}, {"need_bytes": 7 * GIB + 1}, Skip.VRAM_SHORT),
+        (IDLE, {"vram_free_min_bytes": GIB}, {"need_bytes": 7 * GIB}, None),
+        (IDLE, {"vram_free_min_bytes": GIB}, {"need_bytes": 7 * GIB + 1}, Skip.VRAM_SHORT),
+        (IDLE, {"vram_free_min_bytes": 0}, {"need_bytes": 7 * GIB}, None),
     ],
 )
 def test_limits_are_settings_and_the_memory_that_the_last_run_took(
@@ -129,9 +132,32 @@ def test_quiet_hours_leave_the_tiny_cpu_probe_only() -> None:
     assert answers(IDLE, plan) == {}
 
 
-def test_after_a_pause_the_gpu_rests_for_ten_seconds() -> None:
+def test_after_a_pause_and_a_jump_of_the_clock_the_gpu_rests_for_ten_seconds() -> None:
     assert answers(IDLE, resumed_s=990.1) == dict.fromkeys(("small", "large"), Skip.RESUMED)
-    assert answers(IDLE, resumed_s=990.0) == {}
+    assert answers(IDLE, jumped_s=990.1) == dict.fromkeys(("small", "large"), Skip.CLOCK_JUMPED)
+    assert answers(IDLE, resumed_s=990.0, jumped_s=990.0) == {}
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "free_bytes"),
+    [
+        (0, 2 * GIB),  # it is not known
+        (2 * GIB, GIB),
+        (4 * GIB, 2 * GIB),
+        (8 * GIB, 2 * GIB),
+        (24 * GIB, 0.15 * 24 * GIB),
+        (80 * GIB, 12 * GIB),
+    ],
+)
+def test_two_gib_or_15_percent_stay_free_beside_what_the_run_takes(
+    memory_bytes: int, free_bytes: float
+) -> None:
+    need = 100 * MIB
+    run = replace(SMALL, memory_bytes=memory_bytes, need_bytes=need)
+    enough = replace(IDLE, memory_free_bytes=free_bytes + need)
+    assert decide(GateSettings(), run, enough) is None
+    short = replace(IDLE, memory_free_bytes=free_bytes + need - 1)
+    assert decide(GateSettings(), run, short) is Skip.VRAM_SHORT
 
 
 @pytest.mark.parametrize("run", [SMALL, LARGE])
@@ -156,7 +182,7 @@ some_conditions = st.builds(
 some_plans = st.builds(
     GateSettings,
     busy_ratio=ratios,
-    vram_free_min_bytes=st.integers(0, 2**40),
+    vram_free_min_bytes=st.integers(-1, 2**40),
     hot_celsius=st.floats(30, 150),
     on_battery=st.sampled_from(["all", "small", "none"]),
     quiet_hours=st.sampled_from([(), ("22:00-07:00",), ("00:00-24:00",)]),
@@ -168,6 +194,8 @@ some_runs = st.builds(
     st.floats(1e6, 2e6),
     st.integers(0, 1439),
     st.integers(0, 2**40),
+    st.integers(0, 2**40),
+    st.none() | st.floats(0, 2e6),
     st.none() | st.floats(0, 2e6),
     st.none() | st.floats(0, 2e6),
 )
@@ -215,6 +243,7 @@ def flags(
     past: Rows = USUAL,
     settled: bool = True,
     jumped: bool = False,
+    context_s: float | None = None,
 ) -> list[tuple[Flag, ...]]:
     """The flags of runs in a row, by the conditions after them and the runs in the history."""
     looks = iter(after)
@@ -230,7 +259,8 @@ def flags(
     at = Instant(0.0, 1000.0)
     board = Board(snapshots.bare())
     gate = Gate(GateSettings(), cast("Any", observer), cast("Any", history), board, lambda: at)
-    report = RunReport("launch", Backend.CUDA, DEVICE, conditions={"settled": settled})
+    seen: dict[str, Condition] = {"settled": settled, "context_s": context_s}
+    report = RunReport("launch", Backend.CUDA, DEVICE, conditions=seen)
 
     async def runs() -> list[tuple[Flag, ...]]:
         return [(await gate.ended(DUE, report, before, at, jumped=jumped))[1] for _ in after]
@@ -277,6 +307,13 @@ def test_ordinary_unknown_and_at_the_limit_raise_no_flag(after: Conditions, past
 )
 def test_flags_have_their_signs(after: Conditions, past: Rows, flag: Flag) -> None:
     assert flags(after, past=past) == [(flag,)]
+
+
+def test_memory_of_the_context_that_a_run_has_opened_is_its_own() -> None:
+    opened, more = (replace(AFTER, memory_used_bytes=mib * MIB) for mib in (1500.0, 1629.0))
+    rounds = [opened, opened, more, opened, opened]
+    assert flags(*rounds, context_s=0.1) == [(), (), (Flag.BUSY,), (Flag.BUSY,), ()]
+    assert flags(opened) == [(Flag.BUSY,)]
 
 
 def test_several_flags_come_in_one_order() -> None:

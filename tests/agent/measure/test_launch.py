@@ -201,7 +201,7 @@ async def test_after_a_hang_no_gpu_work_starts_until_the_rest_is_over_and_the_cp
     tmp_path: Path,
 ) -> None:
     mark = tmp_path / "mark"
-    hangs = f"json.load(sys.stdin)['gpu'] and not os.path.exists({str(mark)!r})"
+    hangs = f"json.loads(sys.stdin.readline())['gpu'] and not os.path.exists({str(mark)!r})"
     script = f"import json, os, sys\nif {hangs}: os.kill(os.getpid(), 14)\n{GOOD}"
     on_gpu = Job("launch", gpu="GPU-1")
 
@@ -246,7 +246,10 @@ async def test_while_half_open_one_run_is_let_through_and_no_second(tmp_path: Pa
 async def test_driver_that_lists_its_gpus_and_then_hangs_is_left_alone_for_longer(
     tmp_path: Path,
 ) -> None:
-    listing = 'import sys\nif sys.argv[1] == "--inventory": print("{}"); sys.exit()\n'
+    listing = (
+        "import json, sys\n"
+        'if not json.loads(sys.stdin.readline())["probe"]: print("{}"); sys.exit()\n'
+    )
     hanging = launcher(
         tmp_path,
         listing + "import os; os.kill(os.getpid(), 14)",

@@ -14,16 +14,18 @@ from msgspec import structs
 
 from gpud.agent.history.schema import FILE
 from gpud.agent.measure.conditions import Conditions
+from gpud.agent.measure.contexts import Contexts
 from gpud.agent.measure.gate import FEWEST_RUNS, STARVED_S
+from gpud.agent.measure.pace import Beat, Rounds, plan
 from gpud.agent.regression.service import Regression
-from gpud.agent.state.snapshot import ProbeKey
+from gpud.agent.state.snapshot import PaceState, ProbeKey
 from gpud.core.clock import Instant
 from gpud.core.health import Level
 from gpud.core.sample import Failure, Pace, Reason, Skip
-from gpud.core.sections import GateSettings, ProbeSettings
+from gpud.core.sections import GateSettings, ProbeSettings, ScheduleSettings
 from gpud.core.settings import Settings
 from tests import snapshots
-from tests.agent.measure.rounds import SPECS, Bench
+from tests.agent.measure.rounds import SPECS, Bench, Of
 from tests.events import root_read
 
 if TYPE_CHECKING:
@@ -66,12 +68,12 @@ def bench(tmp_path: Path) -> Clocked:
 
 def runs(bench: Bench) -> list[str]:
     """The runs that were started since the last call."""
-    calls = [call.removeprefix("--run ") for call in bench.calls() if "--run" in call]
+    calls = [call.removeprefix("run ") for call in bench.calls() if call.startswith("run ")]
     return [call.removesuffix(" None") for call in calls]
 
 
 def inventories(bench: Bench) -> int:
-    return sum("--inventory" in call for call in bench.calls())
+    return sum(call == "inventory" for call in bench.calls())
 
 
 # Rounds
@@ -86,24 +88,28 @@ def test_round_runs_the_probes_of_its_pace_once_and_the_gpus_on_each_gpu(bench: 
         ("launch", "GPU-0"),
         ("launch", "GPU-1"),
     ]
-    assert sum("--inventory" in call for call in bench.calls()) == 1
+    assert sum(call == "inventory" for call in bench.calls()) == 1
 
 
 def test_probe_with_a_cold_mode_is_measured_first(bench: Bench) -> None:
     cold = {"modes": ["submit", "submit_cold"]}
     bench.says(specs=[["event", "cuda", "small"], ["launch", "cuda", "small", cold]], gpus=2)
     bench.rounds(Pace.SMALL)
-    assert runs(bench) == ["launch GPU-0", "launch GPU-1", "event GPU-0", "event GPU-1"]
+    assert runs(bench) == ["launch GPU-0", "event GPU-0", "launch GPU-1", "event GPU-1"]
 
 
-def test_probe_may_take_part_in_every_third_round_only_the_first_one_included(
+async def test_when_the_contexts_are_spent_a_round_ends_on_the_one_it_has_and_the_next_is_the_cpus(
     bench: Bench,
 ) -> None:
-    rare = {"launch": 3, "triad": 2}
-    bench.says(specs=[[*spec, [["every", rare.get(spec[0], 1)]]] for spec in SPECS])
-    snapshot = bench.rounds(*[Pace.SMALL] * 4, *[Pace.LARGE] * 2)
-    assert snapshot.measure.runs == {"cpu_call": 4, "launch": 2, "cpu_matmul": 2, "triad": 1}
-    assert snapshot.measure.skips == {}
+    bench.contexts = Contexts(bench.folder, "boot", 1)
+    pipeline, history = bench.make()
+    for _ in range(2):  # each of an agent that has just started
+        await pipeline.round(Rounds(plan(ScheduleSettings(), wsl2=True), bench.contexts))
+    await history.close()
+    measure = bench.board.read().measure
+    assert measure.runs == {"cpu_call": 2, "launch": 1, "cpu_matmul": 2, "triad": 1}
+    assert measure.skips == {(name, Skip.CONTEXTS_SPENT): 1 for name in ("launch", "triad")}
+    assert bench.contexts.used == 1
 
 
 @pytest.mark.parametrize(
@@ -131,11 +137,11 @@ def test_list_of_gpus_is_taken_anew_in_large_rounds_and_while_something_is_misse
 async def test_list_of_gpus_that_changed_is_taken_again_in_the_next_round(bench: Bench) -> None:
     pipeline, history = bench.make()
     bench.says(gpus=2)
-    await pipeline.round(Pace.LARGE)
+    await pipeline.round(Of(Pace.LARGE))
     bench.says(gpus=1)
-    await pipeline.round(Pace.LARGE)
+    await pipeline.round(Of(Pace.LARGE))
     for _ in range(3):
-        await pipeline.round(Pace.SMALL)
+        await pipeline.round(Of(Pace.SMALL))
     await history.close()
     assert inventories(bench) == 3
 
@@ -145,13 +151,13 @@ async def test_without_a_gpu_the_cpu_is_measured_and_a_driver_that_appears_needs
 ) -> None:
     pipeline, history = bench.make()
     bench.says(gpus=0, failure={"reason": "library_missing", "detail": "no libcuda.so.1"})
-    await pipeline.round(Pace.SMALL)
+    await pipeline.round(Of(Pace.SMALL))
     snapshot = bench.board.read()
     assert snapshot.measure.runs["cpu_call"] == 1
     assert snapshot.measure.skips == {("launch", Skip.NO_GPU): 1}
     assert snapshot.health["cuda"].reason == Reason.LIBRARY_MISSING
     bench.says(gpus=1)
-    await pipeline.round(Pace.SMALL)
+    await pipeline.round(Of(Pace.SMALL))
     await history.close()
     assert bench.stored()[-1].gpu == "GPU-0"
 
@@ -177,10 +183,10 @@ async def test_child_that_cannot_list_its_probes_is_asked_again_in_the_next_roun
 ) -> None:
     pipeline, history = bench.make()
     (bench.folder / "state").write_text("not JSON")
-    await pipeline.round(Pace.SMALL)
+    await pipeline.round(Of(Pace.SMALL))
     assert bench.board.read().health["discovery"].level is Level.FAILED
     bench.says(gpus=1)
-    await pipeline.round(Pace.SMALL)
+    await pipeline.round(Of(Pace.SMALL))
     assert bench.board.read().health["discovery"].level is Level.OK
     await history.close()
 
@@ -188,7 +194,7 @@ async def test_child_that_cannot_list_its_probes_is_asked_again_in_the_next_roun
 async def test_rounds_of_both_paces_at_once_skip_nothing(bench: Bench) -> None:
     pipeline, history = bench.make()
     await pipeline.discover()
-    await asyncio.gather(*(pipeline.round(pace) for pace in (Pace.SMALL, Pace.LARGE)))
+    await asyncio.gather(*(pipeline.round(Of(pace)) for pace in (Pace.SMALL, Pace.LARGE)))
     await history.close()
     assert bench.board.read().measure.skips == {}
     assert len(bench.stored()) == 4
@@ -204,10 +210,10 @@ async def test_in_the_grace_of_a_boot_the_cpu_is_measured_and_the_gpu_at_its_end
         during.extend(bench.calls())
 
     pipeline._launcher.grace = grace  # type: ignore[method-assign]
-    await pipeline.round(Pace.SMALL)
+    await pipeline.round(Of(Pace.SMALL))
     await history.close()
-    assert during == ["--list", "--run cpu_call None"]
-    assert [call.split()[0] for call in bench.calls()] == ["--inventory", "--run"]
+    assert during == ["--list", "begun", "run cpu_call None"]
+    assert bench.calls() == ["inventory", "run launch GPU-0"]
     assert bench.board.read().measure.runs["launch"] == 1
 
 
@@ -371,7 +377,7 @@ async def hang(pipeline: Pipeline) -> None:
     """Leave the breaker open for the next round."""
     launcher = pipeline._launcher
     launcher.breaker = launcher.breaker.after_hang(time.monotonic())
-    await pipeline.round(Pace.SMALL)
+    await pipeline.round(Of(Pace.SMALL))
 
 
 async def test_probe_put_off_for_too_long_is_reported_until_it_runs(bench: Clocked) -> None:
@@ -380,12 +386,12 @@ async def test_probe_put_off_for_too_long_is_reported_until_it_runs(bench: Clock
     bench.looks = [BUSY]
     pipeline, history = bench.make()
     for _ in range(3):
-        await pipeline.round(Pace.SMALL)
+        await pipeline.round(Of(Pace.SMALL))
     bench.resumed_s = bench.moment_s + 5 * bench.step_s
-    await pipeline.round(Pace.SMALL)
+    await pipeline.round(Of(Pace.SMALL))
     assert "gate" not in bench.board.read().health
     for _ in range(3):
-        await pipeline.round(Pace.SMALL)
+        await pipeline.round(Of(Pace.SMALL))
     await hang(pipeline)
     snapshot = bench.board.read()
     assert snapshot.measure.skips == {
@@ -399,9 +405,25 @@ async def test_probe_put_off_for_too_long_is_reported_until_it_runs(bench: Clock
     )
     pipeline._launcher.breaker = pipeline._launcher.breaker.after_end(time.monotonic())
     bench.looks = [IDLE, IDLE, BUSY]
-    await pipeline.round(Pace.SMALL)
-    await pipeline.round(Pace.SMALL)
+    await pipeline.round(Of(Pace.SMALL))
+    await pipeline.round(Of(Pace.SMALL))
     assert bench.board.read().health["gate"].level is Level.OK
+    await history.close()
+
+
+async def test_probe_is_put_off_for_too_long_only_after_three_rounds_of_a_stretched_pace(
+    bench: Clocked,
+) -> None:
+    bench.step_s, bench.looks = STARVED_S / 8, [BUSY]
+    pipeline, history = bench.make()
+    bench.board.publish(pace=PaceState(Beat(gpu_s=STARVED_S)))
+    began_s = bench.moment_s
+    while bench.moment_s < began_s + 2.5 * STARVED_S:
+        await pipeline.round(Of(Pace.SMALL))
+    assert "gate" not in bench.board.read().health
+    while bench.moment_s < began_s + 4.5 * STARVED_S:
+        await pipeline.round(Of(Pace.SMALL))
+    assert bench.board.read().health["gate"].reason == "starved"
     await history.close()
 
 

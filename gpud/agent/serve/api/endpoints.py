@@ -31,7 +31,6 @@ from gpud.agent.serve.api.parameters import UnusableParameter, choice, count, mo
 from gpud.agent.serve.http.response import Body, Cached
 from gpud.agent.state import status
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
-from gpud.core.sample import Pace
 from gpud.core.stats import LATENCY_BOUNDS_S
 from gpud.show.document import Status
 
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from gpud.agent.state.snapshot import ProbeKey, ProbeState, Snapshot
     from gpud.core.clock import Instant
     from gpud.core.sample import ProbeSpec, Sample
-    from gpud.core.sections import ScheduleSettings
     from gpud.core.settings import Settings
 
 DEFAULT_LIMIT: Final = 100
@@ -120,7 +118,7 @@ def routes(
         return cached.value
 
     async def probes(_: QueryParams) -> Body:
-        return Body.of(probes_answer(read(), settings.schedule))
+        return Body.of(probes_answer(read()))
 
     async def figures(query: QueryParams) -> Body:
         return await charts.answer(query, read(), now_s=now().wall_s)
@@ -163,24 +161,22 @@ def _window(query: QueryParams) -> Window:
     return Window(since_s, until_s, KIND.values(query), limit + 1)
 
 
-def probes_answer(snapshot: Snapshot, schedule: ScheduleSettings) -> ProbesAnswer:
+def probes_answer(snapshot: Snapshot) -> ProbesAnswer:
     """List every probe with its last run on each GPU, in the order of their names."""
     specs = sorted(snapshot.measure.specs, key=lambda spec: spec.name)
     return ProbesAnswer(
-        tuple(_probe(snapshot, spec, schedule) for spec in specs), dict(snapshot.measure.refused)
+        tuple(_probe(snapshot, spec) for spec in specs), dict(snapshot.measure.refused)
     )
 
 
-def _probe(snapshot: Snapshot, spec: ProbeSpec, schedule: ScheduleSettings) -> Probe:
-    small = spec.pace is Pace.SMALL
-    interval_s = schedule.small_interval_s if small else schedule.large_interval_s
+def _probe(snapshot: Snapshot, spec: ProbeSpec) -> Probe:
     return Probe(
         name=spec.name,
         description=spec.summary,
         backend=spec.backend,
         pace=spec.pace,
         every=spec.every,
-        interval_s=interval_s * spec.every,
+        interval_s=snapshot.pace.beat.run_s(spec),
         unit=spec.unit,
         modes=spec.modes,
         version=spec.version,

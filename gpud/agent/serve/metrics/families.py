@@ -76,6 +76,8 @@ gpud_dxg_messages_total kind
     Lines of dxgkrnl in the kernel's log.
 gpud_kernel_log_overruns_total
     Times the kernel's log overtook its reader.
+gpud_known_issue_info id effect state
+    Known faults: seen here, or of this machine's versions (applies, reported).
 gpud_probe_latency_median_seconds gpu probe mode
     Median of the last verified run, the empty call subtracted.
 gpud_probe_bytes_per_second gpu probe mode
@@ -106,6 +108,8 @@ gpud_probe_flagged_runs_total probe flag
     Runs that are no usual ones, and why.
 gpud_probe_last_success_timestamp_seconds gpu probe
     Unix time of the last run whose results were right.
+gpud_probe_interval_seconds probe
+    Time from one run to the next as long as nothing is in the way.
 gpud_probe_duration_seconds gpu probe
     Wall time of the last run, inside the child.
 gpud_probe_flag gpu probe flag
@@ -196,6 +200,10 @@ gpud_clock_jumps_total
     Partings of wall and monotonic clock.
 gpud_children_spawned_total
     Processes the agent started: its own cost.
+gpud_gpu_contexts_total
+    GPU contexts that gpud made since the machine's boot.
+gpud_gpu_contexts_budget
+    GPU contexts that gpud makes on schedule in one boot, at most.
 gpud_own_gpu_seconds_total
     GPU time of gpud's probes: its own cost.
 gpud_own_vram_peak_bytes

@@ -12,6 +12,7 @@ from gpud.agent.serve.metrics.families import clean
 from gpud.core.alerts import (
     DRIVER_REGRESSION,
     FUNCTION_LOST,
+    KNOWN_ISSUE,
     SINK_FAILING,
     SLOWDOWN,
     UNWELL,
@@ -33,6 +34,7 @@ USUAL_ALERTS: Final = (
     (SLOWDOWN, Severity.CRITICAL),
     (FUNCTION_LOST, Severity.CRITICAL),
     (UNWELL, Severity.WARNING),
+    (KNOWN_ISSUE, Severity.WARNING),
     (SINK_FAILING, Severity.WARNING),
 )
 """What can fire, with which severity: 0 where it does not."""
@@ -110,6 +112,14 @@ def kernel_log(snapshot: Snapshot) -> Families:
         yield "gpud_kernel_log_overruns_total", report.overruns
 
 
+def known_faults(snapshot: Snapshot) -> Families:
+    """Yield the known faults that were seen here or are of this machine's versions."""
+    rows: dict[tuple[str, ...], dict[str, str]] = {
+        (fault.id, fault.effect, fault.state): {} for fault in snapshot.known_faults
+    }
+    yield "gpud_known_issue_info", rows
+
+
 def changes(snapshot: Snapshot) -> Families:
     """Yield how often each kind changed, and when the latest did; to the same twice is once."""
     yield "gpud_changes_total", {kind: snapshot.changes.counts.get(kind, 0) for kind in KINDS}
@@ -143,6 +153,8 @@ def own(snapshot: Snapshot) -> Families:
     yield "gpud_vm_paused_seconds_total", snapshot.machine.paused_s
     yield "gpud_clock_jumps_total", snapshot.machine.clock_jumps
     yield "gpud_children_spawned_total", snapshot.measure.children
+    yield "gpud_gpu_contexts_total", snapshot.pace.contexts
+    yield "gpud_gpu_contexts_budget", snapshot.pace.context_budget
     yield "gpud_own_gpu_seconds_total", snapshot.measure.gpu_seconds
     yield "gpud_own_vram_peak_bytes", snapshot.measure.vram_peak_bytes
     yield "gpud_own_pinned_peak_bytes", snapshot.measure.pinned_peak_bytes

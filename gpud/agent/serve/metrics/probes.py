@@ -9,7 +9,7 @@ from gpud.agent.regression.detector import ChangeKind
 from gpud.agent.state import containers
 from gpud.agent.state.snapshot import ProbeKey, fresh
 from gpud.agent.state.status import places, usual
-from gpud.core.sample import Pace, Unit
+from gpud.core.sample import Unit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from gpud.agent.state.snapshot import ProbeState, Snapshot
     from gpud.agent.state.status import FigurePlace
     from gpud.core.clock import Instant
-    from gpud.core.sample import ProbeSpec
     from gpud.core.settings import Settings
 
 MEDIANS: Final = {
@@ -44,17 +43,13 @@ def fresh_enough(
         key: state
         for key, state in snapshot.measure.probes.items()
         if state.finished_mono_s is not None
-        and fresh(now.mono_s - state.finished_mono_s, _interval_s(key.probe, specs, settings))
+        and fresh(
+            now.mono_s - state.finished_mono_s,
+            settings.containers.interval_s
+            if key.probe == containers.PROBE
+            else snapshot.pace.beat.run_s(specs.get(key.probe)),
+        )
     }
-
-
-def _interval_s(probe: str, specs: Mapping[str, ProbeSpec], settings: Settings) -> float:
-    if probe == containers.PROBE:
-        return settings.containers.interval_s
-    spec, schedule = specs.get(probe), settings.schedule
-    if spec is None or spec.pace is Pace.LARGE:
-        return schedule.large_interval_s * (1 if spec is None else spec.every)
-    return schedule.small_interval_s * spec.every
 
 
 def figures(current: Mapping[ProbeKey, ProbeState]) -> Families:
@@ -108,6 +103,8 @@ def runs(snapshot: Snapshot, current: Mapping[ProbeKey, ProbeState]) -> Families
     yield "gpud_probe_flagged_runs_total", measure.flagged
     successes = {_labels(key): state.last_success_s for key, state in measure.probes.items()}
     yield "gpud_probe_last_success_timestamp_seconds", successes
+    beat = snapshot.pace.beat
+    yield "gpud_probe_interval_seconds", {spec.name: beat.run_s(spec) for spec in measure.specs}
     states = {_labels(key): state for key, state in current.items()}
     durations = {labels: state.duration_s for labels, state in states.items()}
     yield "gpud_probe_duration_seconds", durations

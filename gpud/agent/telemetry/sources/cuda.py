@@ -31,7 +31,7 @@ class Cuda:
         self._context = context
         self._taken_mono_s: float | None = None  # of the last list
 
-    async def collect(self, missing: frozenset[str]) -> Answer | None:  # noqa: ARG002  # costs nothing
+    async def collect(self) -> Answer | None:
         """Return each GPU as CUDA listed it, or why it could not; None when nothing is new."""
         measure, now = self._context.board.read().measure, self._context.now()
         inventory, taken_mono_s = measure.inventory, measure.inventory_mono_s
@@ -48,8 +48,8 @@ class Cuda:
             (d.index, field, getattr(d, field)) for d in inventory.devices for field in FACTS
         ]
         readings = (Reading(gpu, f, plausible(f, value), NAME) for gpu, f, value in values)
-        large_s = self._context.settings.schedule.large_interval_s
-        return replace(answer, readings=tuple(readings), holds_s=holds_s(large_s))
+        interval_s = self._context.board.read().pace.beat.run_s(None)
+        return replace(answer, readings=tuple(readings), holds_s=holds_s(interval_s))
 
     async def close(self) -> None:
         """Nothing was started."""

@@ -75,7 +75,7 @@ class Dxg:
         self._driver: str | None = None  # its version at the last listing
         self._left = children.Left()  # a lister that outlived its kill
 
-    async def collect(self, missing: frozenset[str]) -> Answer:  # noqa: ARG002  # all of it is cheap
+    async def collect(self) -> Answer:
         """Return whether there is a GPU, and the driver's folder in WSL 2."""
         begun = self._context.now()
         system = self._context.board.read().machine.platform.get("wsl", "")

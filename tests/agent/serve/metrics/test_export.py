@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
+from gpud.agent.measure.pace import Beat
 from gpud.agent.regression.changes import KINDS, MachineChange
+from gpud.agent.state.snapshot import PaceState
 from gpud.core.clock import Instant
 from gpud.core.sample import Backend, Failure, Reason, RunReport
 from tests import snapshots
@@ -70,6 +73,16 @@ def test_figures_that_are_too_old_are_not_published() -> None:
     assert "gpud_gpu_temperature_celsius" not in text
     assert "gpud_probe_latency_median_seconds" not in text
     assert "gpud_probe_last_success_timestamp_seconds" in text
+
+
+def test_figures_stay_for_three_of_the_intervals_that_hold_now() -> None:
+    stretched = PaceState(Beat(600.0, 4 * 3600.0, 60.0, 900.0), 200, 250)
+    snapshot = structs.replace(snapshots.full(), pace=stretched)
+    text = scrape(snapshot, later(12 * 3600))
+    assert 'gpud_probe_latency_median_seconds{gpu="0"' in text
+    assert 'probe="cpu_call"' not in "".join(series(text, "gpud_probe_latency_median_seconds"))
+    assert series(text, "gpud_probe_interval_seconds")['probe="launch"'] == 4 * 3600
+    assert 'gpud_probe_latency_median_seconds{gpu="0"' not in scrape(snapshot, later(13 * 3600))
 
 
 @pytest.mark.parametrize(("later_s", "published"), [(4000, True), (60_000, True), (70_000, False)])

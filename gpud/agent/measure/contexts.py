@@ -1,0 +1,105 @@
+"""GPU contexts made since the machine's boot, and how many it may have.
+
+In WSL2 a boot is the start of the virtual machine; one report has its GPU gone after 350 to 440
+contexts. The count outlives the agent: it is kept in ``contexts.json`` of the state directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from gpud import regular_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAME: Final = "contexts.json"
+MODE: Final = 0o644
+
+
+class Count(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file. ``last_mono_s`` is the CLOCK_MONOTONIC moment of the last context."""
+
+    boot_id: str
+    contexts: int = 0
+    rounds: int = 0
+    last_mono_s: float | None = None
+
+
+class Contexts:
+    """Counts contexts and rounds of this boot. ``budget``: contexts of one boot, None for any.
+
+    Who may not write the file counts in memory alone, and ``kept`` is False. Whoever makes a
+    context has gpud's lock, so that two processes do not count at once.
+    """
+
+    def __init__(self, folder: Path, boot_id: str, budget: int | None) -> None:
+        self.budget = budget
+        self.kept = True
+        self._path = folder / NAME
+        self._count = Count(boot_id)
+        self._look()
+
+    @property
+    def used(self) -> int:
+        """Contexts made since the boot."""
+        return self._count.contexts
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of probes since the boot."""
+        return self._count.rounds
+
+    @property
+    def last_mono_s(self) -> float | None:
+        """When the last context was made, in seconds of CLOCK_MONOTONIC; None for none yet."""
+        return self._count.last_mono_s
+
+    @property
+    def spent(self) -> bool:
+        """Whether the schedule may make no more of them."""
+        return self.budget is not None and self.used >= self.budget
+
+    def made(self) -> None:
+        """Count a context. Errors: none."""
+        self._look()  # `gpud probe` may have counted meanwhile
+        self._keep(replace(self._count, contexts=self.used + 1, last_mono_s=time.monotonic()))
+
+    def round_begun(self) -> None:
+        """Count a round. Errors: none."""
+        self._look()
+        self._keep(replace(self._count, rounds=self.rounds + 1))
+
+    def _look(self) -> None:
+        """Take over what the file says of this boot, unless more is known here."""
+        try:
+            stored = msgspec.json.decode(regular_file.text(self._path) or "", type=Count)
+        except msgspec.DecodeError:  # there is none yet, or it is damaged: counted from 0
+            return
+        known = stored.boot_id and stored.boot_id == self._count.boot_id
+        if known and stored.contexts >= self.used and stored.rounds >= self.rounds:
+            self._count = stored
+
+    def _keep(self, count: Count) -> None:
+        """Write the file and rename it into place, for the folder's owner alone.
+
+        Root leaves no file of its own where the agent writes.
+        """
+        self._count = count
+        temporary = self._path.with_suffix(".new")
+        try:
+            self.kept = self._path.parent.stat().st_uid == os.geteuid()
+            if self.kept:
+                temporary.write_bytes(msgspec.json.encode(count) + b"\n")
+                temporary.chmod(MODE)
+                temporary.rename(self._path)
+        except OSError:
+            self.kept = False
+            with contextlib.suppress(OSError):
+                temporary.unlink()

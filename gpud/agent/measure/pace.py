@@ -1,0 +1,160 @@
+"""Pace of the rounds of probes: how far apart they are, which have the GPU, and what is due. Pure.
+
+In WSL2 GPU contexts are few: a round makes one for each GPU. Rounds are seldom there, and from half
+of the budget on the GPU takes part in fewer and fewer of them, so that the rest lasts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gpud.core.sample import Backend, Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpud.agent.measure.contexts import Contexts
+    from gpud.core.sample import ProbeSpec
+    from gpud.core.sections import ScheduleSettings
+
+SMALL_S: Final = 60.0
+LARGE_S: Final = 900.0
+"""Seconds between two runs of a probe, unless rounds are further apart or the settings say else."""
+WSL2_ROUND_S: Final = 600.0
+YOUNG_ROUND_S: Final = 120.0
+YOUNG_ROUNDS: Final = 10
+"""So many rounds of a boot are nearer, for whoever waits for the first figures."""
+WSL2_BUDGET: Final = 250
+STRETCH: Final = 2
+"""Power of the stretch: an interval is at most 4 times the one before, and the second half of 250
+contexts at 10 minutes lasts for 178 days. With a power of 1 it is gone after five days.
+"""
+LIST: Final = ""
+"""The list of GPUs, among the names of probes: it is taken as often as a large one runs."""
+EARLY_RATIO: Final = 0.25
+"""A run is due when less than this of a round is missing: rounds have jitter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the settings come to on this machine. Units: seconds; ``budget`` in GPU contexts."""
+
+    round_s: float
+    young_s: float  # between the first rounds of a boot
+    small_s: float  # between two runs of a small probe, if rounds allow
+    large_s: float
+    budget: int | None  # for the life of this boot; None: any number
+
+
+def plan(schedule: ScheduleSettings, *, wsl2: bool) -> Plan:
+    """Return the plan of a machine: what is set holds, and what is not depends on WSL2."""
+    small_s = schedule.small_interval_s or SMALL_S
+    large_s = schedule.large_interval_s or LARGE_S
+    seldom = wsl2 and not schedule.small_interval_s
+    round_s = min(WSL2_ROUND_S if seldom else small_s, large_s)
+    budget: int | None = schedule.context_budget or None
+    if budget == -1:
+        budget = WSL2_BUDGET if wsl2 else None
+    return Plan(
+        round_s, min(YOUNG_ROUND_S, round_s) if seldom else round_s, small_s, large_s, budget
+    )
+
+
+def stretch(budget: int | None, used: int) -> float:
+    """Return how many times as far apart the GPU's rounds are, after so many contexts."""
+    if budget is None:
+        return 1.0
+    return max((budget / 2 / max(budget - used, 1)) ** STRETCH, 1.0)
+
+
+def is_due(every_s: float, since_s: float | None, round_s: float) -> bool:
+    """Return whether what happens every so often is due; ``since_s``: None for never yet."""
+    return since_s is None or since_s < 0 or since_s >= every_s - EARLY_RATIO * round_s
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """How far apart rounds and runs are at the moment. Units: seconds."""
+
+    round_s: float = SMALL_S
+    gpu_s: float = SMALL_S  # between rounds with the GPU
+    small_s: float = SMALL_S
+    large_s: float = LARGE_S
+
+    def run_s(self, spec: ProbeSpec | None) -> float:
+        """Return the seconds between two runs of a probe; None for one that is not known."""
+        small = spec is not None and spec.pace is Pace.SMALL
+        every_s = (self.small_s if small else self.large_s) * (1 if spec is None else spec.every)
+        rounds = max(math.ceil(every_s / self.round_s - EARLY_RATIO), 1)
+        on_cpu = spec is not None and spec.backend is Backend.CPU
+        return rounds * self.round_s if on_cpu else max(rounds * self.round_s, self.gpu_s)
+
+
+class Turn(NamedTuple):
+    """What is due in one round: probes, and whether the list of GPUs is."""
+
+    probes: list[ProbeSpec]
+    look: bool
+
+
+class Rounds:
+    """What is due in each round, by when it was due last and by how many contexts are left."""
+
+    def __init__(self, plan: Plan, contexts: Contexts) -> None:
+        self._plan = plan
+        self._contexts = contexts
+        self._due_s: dict[str, float] = {}  # by probe, in seconds of CLOCK_MONOTONIC
+
+    def interval_s(self) -> float:
+        """Return the seconds to the next round."""
+        young = self._contexts.rounds < YOUNG_ROUNDS
+        return self._plan.young_s if young else self._plan.round_s
+
+    @property
+    def spent(self) -> bool:
+        """Whether no GPU context may be made any more on schedule."""
+        return self._contexts.spent
+
+    def begin(self, specs: Sequence[ProbeSpec], now_s: float) -> Turn:
+        """Count a round that begins at ``now_s`` of CLOCK_MONOTONIC; return what is due in it."""
+        interval_s, gpu = self.interval_s(), self._gpu_due(now_s)
+        self._contexts.round_begun()
+        probes = [
+            spec
+            for spec in specs
+            if (gpu or spec.backend is Backend.CPU)
+            and is_due(self._every_s(spec), self._since_s(spec.name, now_s), interval_s)
+        ]
+        look = gpu and is_due(self._plan.large_s, self._since_s(LIST, now_s), interval_s)
+        names = [spec.name for spec in probes] + [LIST] * look
+        self._due_s |= dict.fromkeys(names, now_s)
+        return Turn(probes, look)
+
+    def beat(self) -> Beat:
+        """Return how far apart rounds and runs are now.
+
+        With no context left no more runs come, and the last figures are not fresh for long.
+        """
+        interval_s, plan = self.interval_s(), self._plan
+        factor = 1.0 if self._contexts.spent else stretch(plan.budget, self._contexts.used)
+        gpu_s = max(interval_s, factor * plan.round_s) if factor > 1 else interval_s
+        return Beat(interval_s, gpu_s, plan.small_s, plan.large_s)
+
+    def _gpu_due(self, now_s: float) -> bool:
+        """Whether the GPU takes part; with no context left its probes are due, and skipped."""
+        used, last_s = self._contexts.used, self._contexts.last_mono_s
+        if self._contexts.spent or last_s is None:
+            return True
+        round_s = self._plan.round_s
+        factor = stretch(self._plan.budget, used)
+        return factor == 1 or is_due(factor * round_s, now_s - last_s, round_s)
+
+    def _every_s(self, spec: ProbeSpec) -> float:
+        small = spec.pace is Pace.SMALL
+        return (self._plan.small_s if small else self._plan.large_s) * spec.every
+
+    def _since_s(self, name: str, now_s: float) -> float | None:
+        last_s = self._due_s.get(name)
+        return None if last_s is None else now_s - last_s

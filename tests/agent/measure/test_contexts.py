@@ -1,0 +1,109 @@
+"""The count of GPU contexts, kept for one boot."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.agent.measure.contexts import NAME, Contexts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BOOT = "0e6a4f1c-5b8e-4f55-9d7e-6d7f0c9b1a2b"
+
+
+def counted(folder: Path, made: int = 3, rounds: int = 2, boot: str = BOOT) -> Contexts:
+    contexts = Contexts(folder, boot, 250)
+    for _ in range(made):
+        contexts.made()
+    for _ in range(rounds):
+        contexts.round_begun()
+    return contexts
+
+
+def test_count_outlives_the_process_and_says_when_the_last_context_was_made(tmp_path: Path) -> None:
+    before_s = time.monotonic()
+    assert counted(tmp_path).kept
+    later = Contexts(tmp_path, BOOT, 250)
+    assert (later.used, later.rounds) == (3, 2)
+    assert later.last_mono_s is not None
+    assert before_s <= later.last_mono_s <= time.monotonic()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        b"",
+        b"{",
+        b"\xff\x00",
+        b"[]",
+        b'{"boot_id": "another", "contexts": 9}',
+        b'{"boot_id": "' + BOOT.encode() + b'", "contexts": -9}',
+        b'{"boot_id": "' + BOOT.encode() + b'", "contexts": "9"}',
+        b'{"boot_id": "' + BOOT.encode() + b'", "contexts": 9, "more": 1}',
+    ],
+)
+def test_file_that_is_missing_damaged_or_of_another_boot_is_a_fresh_count(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / NAME).write_bytes(content)
+    contexts = counted(tmp_path, made=1, rounds=0)
+    assert contexts.used == 1
+    assert Contexts(tmp_path, BOOT, 250).used == 1
+
+
+def test_boot_without_a_name_counts_for_this_process_alone(tmp_path: Path) -> None:
+    assert counted(tmp_path, boot="").used == 3
+    assert Contexts(tmp_path, "", 250).used == 0
+
+
+def test_what_another_process_has_counted_meanwhile_is_counted_too(tmp_path: Path) -> None:
+    agent, person = Contexts(tmp_path, BOOT, 250), Contexts(tmp_path, BOOT, 250)
+    agent.made()
+    person.made()
+    agent.round_begun()
+    agent.made()
+    assert agent.used == 3
+    assert Contexts(tmp_path, BOOT, 250).used == 3
+
+
+def test_budget_is_spent_with_its_last_context_and_none_never_is(tmp_path: Path) -> None:
+    contexts = Contexts(tmp_path, BOOT, 2)
+    spent = []
+    for _ in range(3):  # the last one is a person's
+        contexts.made()
+        spent.append(contexts.spent)
+    assert (contexts.used, spent) == (3, [False, True, True])
+    assert not Contexts(tmp_path, BOOT, None).spent
+
+
+def test_count_goes_on_in_memory_where_nothing_can_be_written(tmp_path: Path) -> None:
+    contexts = counted(tmp_path / "missing")
+    assert (contexts.used, contexts.rounds, contexts.kept) == (3, 2, False)
+    (tmp_path / "missing").mkdir()
+    contexts.made()
+    assert (contexts.used, contexts.kept) == (4, True)
+    assert Contexts(tmp_path / "missing", BOOT, 250).used == 4
+
+
+def test_count_that_was_not_kept_is_not_lost_to_an_older_file(tmp_path: Path) -> None:
+    contexts = counted(tmp_path)
+    old = (tmp_path / NAME).read_bytes()
+    contexts.made()
+    (tmp_path / NAME).write_bytes(old)
+    contexts.made()
+    assert contexts.used == 5
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    os.chown(tmp_path, 65534, 65534)
+    contexts = counted(tmp_path)
+    assert (contexts.used, contexts.kept) == (3, False)
+    assert not list(tmp_path.iterdir())

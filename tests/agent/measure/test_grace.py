@@ -1,0 +1,84 @@
+"""The grace of a boot, by the age of the machine and by what the history knows of its GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpud.agent.history import records
+from gpud.agent.history.records import Entry
+from gpud.agent.measure import grace
+from gpud.core.clock import Instant
+from gpud.core.sections import GateSettings, PathSettings
+from gpud.core.settings import Settings
+from tests.histories import opened
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WSL2 = "5.15.167.4-microsoft-standard-WSL2"
+NOW = Instant(1000.0, 100.0)
+SEEN = {"uuid": "GPU-1", "name": "NVIDIA GeForce RTX 5090"}
+BLACKWELL, ADA = SEEN | {"compute_capability": "12.0"}, SEEN | {"compute_capability": "8.9"}
+
+
+def begins(
+    folder: Path, uptime: str | None, machine: dict[str, str], **gate: Any
+) -> Instant | None:
+    """Give when GPU work begins on a machine with such a /proc/uptime."""
+    if uptime is not None:
+        (folder / "proc").mkdir()
+        (folder / "proc/uptime").write_text(uptime)
+    settings = Settings(
+        sysroot=str(folder), gate=GateSettings(**gate), paths=PathSettings(state=str(folder))
+    )
+    return grace.gpu_from(settings, machine, NOW)
+
+
+@pytest.mark.parametrize(
+    ("machine", "uptime", "expected"),
+    [
+        ({"kernel": WSL2}, "10.00 1.00\n", Instant(1050.0, 150.0)),
+        ({"kernel": WSL2}, "60.00 1.00\n", None),
+        ({"kernel": WSL2}, None, None),
+        ({"kernel": "6.1.0-13-amd64"}, "10.00 1.00\n", None),
+        ({"kernel": WSL2, "container": "1"}, "10.00 1.00\n", None),
+    ],
+)
+def test_gpu_work_begins_a_minute_after_a_start_of_wsl_and_at_once_elsewhere(
+    machine: dict[str, str], uptime: str | None, expected: Instant | None, tmp_path: Path
+) -> None:
+    assert begins(tmp_path, uptime, machine) == expected
+
+
+@pytest.mark.parametrize(
+    ("events", "gate", "after_s"),
+    [
+        ([("gpu_seen", BLACKWELL)], {}, 80.0),
+        ([("gpu_seen", ADA)], {}, 50.0),
+        ([("gpu_seen", ADA), ("gpu_seen", BLACKWELL | {"uuid": "GPU-2"})], {}, 80.0),
+        ([("gpu_seen", SEEN)], {}, 50.0),  # an older gpud did not note what it is
+        ([("gpu_seen", BLACKWELL), ("gpu_forgotten", SEEN)], {}, 50.0),
+        ([("gpu_seen", BLACKWELL), ("gpus", {"old": "GPU-1", "new": "GPU-9"})], {}, 50.0),
+        ([("gpu_seen", BLACKWELL)], {"boot_grace_s": 300.0}, 290.0),
+        ([("gpu_seen", BLACKWELL)], {"boot_grace_s": 0.0}, None),
+    ],
+)
+def test_gpu_that_the_catalogue_names_is_left_alone_for_longer(
+    events: list[tuple[str, dict[str, Any]]],
+    gate: dict[str, float],
+    after_s: float | None,
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path) as store:
+        entries = [Entry(float(at_s), kind, body) for at_s, (kind, body) in enumerate(events)]
+        store.write(records.write_events, entries)
+    expected = None if after_s is None else Instant(1000.0 + after_s, 100.0 + after_s)
+    assert begins(tmp_path, "10.00 1.00\n", {"kernel": WSL2}, **gate) == expected
+
+
+def test_history_that_cannot_be_read_lengthens_nothing(tmp_path: Path) -> None:
+    (tmp_path / "gpud.db").write_bytes(b"no database at all" * 100)
+    assert begins(tmp_path, "10.00 1.00\n", {"kernel": WSL2}) == Instant(1050.0, 150.0)
+    assert not (tmp_path / "gpud.db-wal").exists()

@@ -1,0 +1,207 @@
+"""Runs that share one child and one GPU context: real children, the stand-in driver below them."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.agent.measure.contexts import Contexts
+from gpud.agent.measure.launch import Launcher
+from gpud.child.cuda_api import OPTIONAL
+from gpud.child.probes import cpu_call, cpu_matmul, event, launch, small_copy, triad
+from gpud.core.sample import Job, Reason
+from tests.child.running import CHILD, GPU, INTERPRETED
+from tests.child.sweep import A_SMALL_GPU, CALLED
+from tests.standins.build import build_libcuda
+from tests.standins.loaded import virtual_time
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gpud.core.sample import ProbeSpec, RunReport
+
+OTHER_GPU = f"{GPU[:-1]}1"
+OPENED, CLOSED = "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"
+SHARED = {"cuModuleUnload", CLOSED}
+
+
+class Rig:
+    """A launcher over real children whose time is virtual, and the calls that they make."""
+
+    def __init__(self, folder: Path, script: str = "") -> None:
+        folder.mkdir(exist_ok=True)
+        self._log = folder / "calls"
+        script = f"devices 2\n{A_SMALL_GPU}log {self._log}\n{script}"
+        self.library = build_libcuda(folder, script)
+        time = [f"{name}={value}" for name, value in virtual_time(folder, INTERPRETED).items()]
+        self.contexts = Contexts(folder, "boot", None)
+        self.launcher = Launcher(
+            folder / "gpu.lock", command=["env", *time, *CHILD], contexts=self.contexts
+        )
+
+    def job(self, spec: ProbeSpec, gpu: str | None, **more: str) -> Job:
+        return Job(spec.name, gpu=gpu, cuda_library=str(self.library), left_out=more)
+
+    async def run(self, spec: ProbeSpec, gpu: str | None = GPU, **left_out: str) -> RunReport:
+        return await self.launcher.run(spec, self.job(spec, gpu, **left_out))
+
+    def calls(self) -> list[str]:
+        return self._log.read_text().split() if self._log.exists() else []
+
+
+def good(reports: Sequence[RunReport]) -> list[bool]:
+    return [report.failure is None and bool(report.samples) for report in reports]
+
+
+async def test_held_launcher_needs_one_process_and_one_context_for_all_runs_on_a_gpu(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path)
+    async with rig.launcher.held():
+        first = [await rig.run(cpu_call.SPEC, None)]
+        inventory = await rig.launcher.inventory(Job(cuda_library=str(rig.library)))
+        assert len(inventory.devices) == 2
+        first += [await rig.run(spec) for spec in (launch.SPEC, event.SPEC, small_copy.SPEC)]
+        assert CLOSED not in (calls := rig.calls())
+    assert good(first) == [True] * 4
+    assert (calls.count("cuInit"), calls.count(OPENED)) == (1, 1)
+    assert rig.calls().count(CLOSED) == 1
+    assert (rig.launcher.spawned, rig.contexts.used) == (1, 1)
+
+
+async def test_child_never_works_on_two_gpus(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.launcher.held():
+        reports = [await rig.run(event.SPEC, gpu) for gpu in (GPU, GPU, OTHER_GPU, OTHER_GPU)]
+    assert good(reports) == [True] * 4
+    order = [name for name in rig.calls() if name in {OPENED, CLOSED}]
+    assert order == [OPENED, CLOSED] * 2
+    assert (rig.launcher.spawned, rig.contexts.used) == (2, 2)
+
+
+async def test_without_a_holder_each_run_has_a_child_that_is_gone_at_its_end(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path)
+    assert good([await rig.run(event.SPEC) for _ in range(2)]) == [True] * 2
+    assert rig.calls().count(CLOSED) == 2
+    assert rig.contexts.used == 2
+
+
+async def test_reference_whose_blas_has_one_thread_shares_no_process_with_the_crossover(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path)
+    async with rig.launcher.held():
+        assert good([await rig.run(spec, None) for spec in (cpu_call.SPEC, cpu_matmul.SPEC)])
+        assert rig.launcher.spawned == 1
+        assert good([await rig.run(event.SPEC)]) == [True]
+        assert rig.launcher.spawned == 2
+
+
+async def clean_calls(folder: Path, count: int) -> list[str]:
+    rig = Rig(folder)
+    async with rig.launcher.held():
+        for _ in range(count):
+            await rig.run(event.SPEC)
+        return rig.calls()
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"), [("crash", Reason.CRASHED), ("segfault", Reason.CRASHED)]
+)
+async def test_crash_costs_the_run_it_hits_and_the_rest_goes_on_in_a_new_child(
+    tmp_path: Path, end: str, reason: Reason
+) -> None:
+    records = (await clean_calls(tmp_path / "clean", 1)).count("cuEventRecord")
+    rig = Rig(tmp_path, f"{end} cuEventRecord {records + records // 2}")
+    async with rig.launcher.held():
+        reports = [await rig.run(event.SPEC) for _ in range(3)]
+    assert good(reports) == [True, False, True]
+    assert reports[1].failure is not None
+    assert (reports[1].failure.reason, reports[1].failure.function) == (reason, "cuEventRecord")
+    assert (rig.launcher.spawned, rig.contexts.used) == (2, 2)
+
+
+async def test_error_that_stays_in_a_context_costs_one_run_only(tmp_path: Path) -> None:
+    calls = await clean_calls(tmp_path / "clean", 2)
+    at = [place for place, name in enumerate(calls) if name == "cuLaunchKernel"][-1]
+    before = calls[:at]
+    assert before.count(OPENED) == 1
+    able = [name for name in CALLED if name not in SHARED and name not in OPTIONAL]
+    stays = "".join(f"fail {name} 700 {before.count(name)}\n" for name in able)
+    rig = Rig(tmp_path, stays)
+    async with rig.launcher.held():
+        reports = [await rig.run(event.SPEC) for _ in range(3)]
+    assert good(reports) == [True, False, True]
+    assert reports[1].failure is not None
+    assert reports[1].failure.function == "cuLaunchKernel"
+    assert rig.launcher.spawned == 2
+
+
+async def test_error_that_passes_costs_no_context(tmp_path: Path) -> None:
+    taken = (await clean_calls(tmp_path / "clean", 1)).count("cuMemAlloc_v2")
+    rig = Rig(tmp_path, f"fail cuMemAlloc_v2 2 {taken} 1")
+    async with rig.launcher.held():
+        reports = [await rig.run(event.SPEC) for _ in range(3)]
+    assert good(reports) == [True, False, True]
+    assert reports[1].failure is not None
+    assert reports[1].failure.reason is Reason.OUT_OF_MEMORY
+    assert (rig.launcher.spawned, rig.contexts.used) == (1, 1)
+
+
+async def test_run_has_the_memory_of_the_one_before_at_its_disposal(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.launcher.held():
+        reports = [await rig.run(triad.SPEC) for _ in range(3)]
+    free = {report.conditions["memory_free_bytes"] for report in reports}
+    peaks = {report.vram_peak_bytes for report in reports}
+    assert good(reports) == [True] * 3
+    assert (len(free), len(peaks)) == (1, 1)
+    assert peaks != {0}
+
+
+async def test_cold_modes_are_measured_in_a_new_context_only(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.launcher.held():
+        first, second = [await rig.run(launch.SPEC) for _ in range(2)]
+    assert {sample.mode for sample in first.samples} == set(launch.SPEC.modes)
+    gaps = {gap.mode: gap.reason for gap in second.missing}
+    assert gaps == dict.fromkeys(launch.FIRST, Reason.NOT_COLD)
+    assert {sample.mode for sample in second.samples} | set(gaps) == set(launch.SPEC.modes)
+    assert second.conditions["context_s"] is None
+
+
+async def test_mode_that_is_left_out_touches_no_driver_and_says_why(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    report = await rig.run(launch.SPEC, graph="replaying hangs here")
+    assert [(gap.mode, gap.reason, gap.detail) for gap in report.missing] == [
+        ("graph", Reason.LEFT_OUT, "replaying hangs here")
+    ]
+    assert not [name for name in rig.calls() if "Graph" in name]
+
+
+async def test_throughput_wait_gives_up_the_core_and_a_latency_wait_does_not(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path)
+    async with rig.launcher.held():
+        reports = [await rig.run(spec) for spec in (launch.SPEC, triad.SPEC, event.SPEC)]
+    assert [report.conditions["sync"] for report in reports] == ["spin", "blocking", "spin"]
+
+
+async def test_cancelled_holder_leaves_the_child_to_end_by_itself(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    rig = Rig(tmp_path / "rig", f"stall cuCtxSetCurrent {tmp_path / 'fifo'}")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1), rig.launcher.held():
+            await rig.run(event.SPEC)
+    await asyncio.to_thread((tmp_path / "fifo").write_text, "go on")
+    with (tmp_path / "rig/gpu.lock").open() as lock:
+        await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)  # free once the child is gone
+    assert rig.calls()[-1] == CLOSED

@@ -1,0 +1,198 @@
+"""How far apart rounds are, in simulated days; what a round made is counted as the agent does."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.agent.measure.contexts import Contexts
+from gpud.agent.measure.pace import Beat, Rounds, plan, stretch
+from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
+from gpud.core.sections import ScheduleSettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
+
+
+def spec(
+    name: str, pace: Pace = Pace.SMALL, every: int = 1, on: Backend = Backend.CUDA
+) -> ProbeSpec:
+    return ProbeSpec(name, on, pace, Unit.SECONDS, ("mode",), 10.0, "", every=every)
+
+
+LAUNCH, EVENT = spec("launch"), spec("event", every=5)
+TRIAD, COPY = spec("triad", Pace.LARGE), spec("copy", Pace.LARGE, every=4)
+CALL = spec("cpu_call", on=Backend.CPU)
+PROBES = (LAUNCH, EVENT, TRIAD, COPY, CALL)
+
+
+class Machine:
+    """A machine of one boot whose agent does nothing but rounds."""
+
+    def __init__(
+        self, folder: Path, *, wsl2: bool, gpus: int = 1, jitter: float = 0.1, **schedule: Any
+    ) -> None:
+        self.now_s = 10.0
+        self.folder, self.gpus, self.jitter = folder, gpus, jitter
+        self.plan = plan(ScheduleSettings(**schedule), wsl2=wsl2)
+        self.random = random.Random(7)
+        self.rounds_s: list[float] = []
+        self.made_s: list[float] = []
+        self.due_s: dict[str, list[float]] = {probe.name: [] for probe in PROBES}
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin another agent, which knows what the file says."""
+        self.contexts = Contexts(self.folder, "boot", self.plan.budget)
+        self.rounds = Rounds(self.plan, self.contexts)
+
+    def run(self, for_s: float, patch: pytest.MonkeyPatch) -> None:
+        """Let so much time pass."""
+        until_s = self.now_s + for_s
+        patch.setattr("time.monotonic", lambda: self.now_s)
+        while self.now_s < until_s:
+            interval_s = self.rounds.interval_s()
+            due = self.rounds.begin(PROBES, self.now_s).probes
+            self.rounds_s.append(self.now_s)
+            for probe in due:
+                self.due_s[probe.name].append(self.now_s)
+            if LAUNCH in due and not self.contexts.spent:
+                for _ in range(self.gpus):
+                    self.contexts.made()
+                    self.made_s.append(self.now_s)
+            self.now_s += interval_s * (1 + self.jitter * self.random.uniform(-1, 1))
+
+
+def gaps(moments: list[float]) -> list[float]:
+    return [after - before for before, after in itertools.pairwise(moments)]
+
+
+def test_day_of_wsl2_makes_at_most_160_contexts_and_a_week_at_most_250(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path, wsl2=True)
+    machine.run(DAY_S, monkeypatch)
+    assert 140 <= machine.contexts.used <= 160
+    for _ in range(6):
+        machine.run(DAY_S, monkeypatch)
+        machine.restart()
+    assert 220 <= machine.contexts.used < 250
+    assert max(gaps(machine.made_s)) < DAY_S
+    assert len(machine.rounds_s) == pytest.approx(7 * 144 + 8, abs=20)  # the CPU's go on
+
+
+def test_first_ten_rounds_of_a_boot_are_near_and_a_restart_does_not_bring_them_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path, wsl2=True, jitter=0)
+    machine.run(9 * MINUTE_S, monkeypatch)
+    machine.restart()
+    machine.run(100 * MINUTE_S, monkeypatch)
+    between = gaps(machine.rounds_s)
+    assert between[:10] == [120.0] * 10
+    assert set(between[10:]) == {600.0}
+
+
+def test_agent_that_is_restarted_each_minute_uses_no_more_than_half_of_the_budget_so_fast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path, wsl2=True)
+    for _ in range(500):
+        began_s = machine.now_s
+        machine.run(1.0, monkeypatch)  # one round, at once
+        machine.now_s = began_s + MINUTE_S
+        machine.restart()
+    assert len(machine.rounds_s) == 500
+    assert 125 < machine.contexts.used < 160
+
+
+def test_second_half_of_the_budget_lasts_for_months_in_steps_of_at_most_four_times() -> None:
+    left_s = [600 * stretch(250, used) for used in range(125, 250)]
+    assert sum(left_s) > 170 * DAY_S
+    assert all(later <= 4 * earlier for earlier, later in itertools.pairwise(left_s))
+
+
+def test_spent_budget_leaves_every_probe_due_and_no_figure_fresh_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path, wsl2=True, context_budget=20)
+    machine.run(5 * DAY_S, monkeypatch)
+    assert (machine.contexts.spent, machine.contexts.used) == (True, 20)
+    assert machine.due_s["launch"][-1] == machine.rounds_s[-1]
+    assert machine.rounds.beat().run_s(LAUNCH) == 600.0
+
+
+@pytest.mark.parametrize(
+    ("wsl2", "schedule", "between_s"),
+    [
+        (False, {}, {"launch": 60, "event": 300, "triad": 900, "copy": 3600, "cpu_call": 60}),
+        (True, {}, {"launch": 600, "event": 600, "triad": 1200, "copy": 3600, "cpu_call": 600}),
+        (True, {"small_interval_s": 60.0}, {"launch": 60, "event": 300, "triad": 900}),
+        (True, {"large_interval_s": 300.0}, {"launch": 300, "triad": 300, "copy": 1200}),
+        (False, {"small_interval_s": 3600.0}, {"launch": 3600, "triad": 900, "cpu_call": 3600}),
+        (
+            False,
+            {"small_interval_s": 120.0, "large_interval_s": 1800.0},
+            {"launch": 120, "triad": 1800},
+        ),
+    ],
+)
+def test_interval_that_is_published_is_the_one_that_is_kept(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wsl2: bool,  # noqa: FBT001
+    schedule: dict[str, Any],
+    between_s: dict[str, float],
+) -> None:
+    machine = Machine(tmp_path, wsl2=wsl2, jitter=0, context_budget=0, **schedule)
+    machine.run(0.5 * HOUR_S, monkeypatch)  # the rounds that are near
+    for moments in machine.due_s.values():
+        del moments[:-1]
+    machine.run(12 * HOUR_S, monkeypatch)
+    beat = machine.rounds.beat()
+    for probe in PROBES:
+        if probe.name in between_s:
+            assert set(gaps(machine.due_s[probe.name])[1:]) == {between_s[probe.name]}, probe.name
+            assert beat.run_s(probe) == between_s[probe.name], probe.name
+
+
+def test_day_of_plain_linux_makes_a_context_a_round_and_has_no_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path, wsl2=False)
+    machine.run(DAY_S, monkeypatch)
+    assert machine.contexts.used == len(machine.rounds_s) == pytest.approx(1440, abs=20)
+    assert machine.contexts.budget is None
+    assert machine.rounds.beat() == Beat()
+
+
+def test_several_gpus_share_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(tmp_path, wsl2=True, gpus=4)
+    machine.run(7 * DAY_S, monkeypatch)
+    assert 240 <= machine.contexts.used <= 253  # a round that has begun is finished
+
+
+def test_figures_stay_fresh_for_as_long_as_a_stretched_round_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path, wsl2=True, jitter=0)
+    machine.run(3 * DAY_S, monkeypatch)
+    beat = machine.rounds.beat()
+    assert beat.run_s(LAUNCH) == beat.gpu_s > HOUR_S
+    assert beat.run_s(LAUNCH) == pytest.approx(gaps(machine.made_s)[-1], rel=0.2)
+    assert beat.run_s(CALL) == 600.0
+
+
+@given(st.integers(1, 10_000), st.integers(0, 20_000))
+def test_stretch_begins_at_half_and_never_falls(budget: int, used: int) -> None:
+    used = min(used, budget - 1)
+    assert (stretch(budget, used) > 1) == (used > budget / 2)
+    assert stretch(budget, used) <= stretch(budget, used + 1)
+    assert stretch(None, used) == 1

@@ -1,0 +1,97 @@
+"""GPU contexts that a real agent makes, as the stand-in driver counts them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.program import QUICK, Program, cuda, only, program
+from tests.e2e.test_boot import LINUX, WSL2
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+BUDGET = 8
+SPENT = "GPU contexts of this boot are used up"
+
+
+@pytest.fixture
+def gpud() -> Iterator[Program]:
+    with program() as made:
+        yield made
+
+
+def machine(gpud: Program, kernel: str, **schedule: float) -> Path:
+    """Make a machine that is no longer young; return the file with a line for each context."""
+    tree = gpud.home / "sysroot"
+    (tree / "proc/sys/kernel").mkdir(parents=True)
+    (tree / "proc/sys/kernel/osrelease").write_text(kernel)
+    (tree / "proc/uptime").write_text("5000.00 1.00\n")
+    ledger = gpud.home / "ledger"
+    ledger.touch()
+    ledger.chmod(0o666)
+    gpud.sysroot = str(tree)
+    gpud.settings = {
+        "schedule": QUICK["schedule"]
+        | {"small_interval_s": 0.3, "large_interval_s": 0.3}
+        | schedule,
+        "probes": only("cpu_call", "launch", "triad"),
+        "cuda": cuda(gpud.home, f"ledger {ledger}\n"),
+    }
+    return ledger
+
+
+def made(ledger: Path) -> int:
+    return len(ledger.read_text().splitlines())
+
+
+def counted(gpud: Program) -> float:
+    return gpud.value("gpud_gpu_contexts_total") or 0.0
+
+
+def test_contexts_are_counted_over_a_restart_and_once_spent_only_a_person_makes_one(
+    gpud: Program,
+) -> None:
+    ledger = machine(gpud, WSL2, context_budget=BUDGET)
+    gpud.start()
+    until(lambda: counted(gpud) >= 3, "three contexts")
+    gpud.stop()
+    before = made(ledger)
+    gpud.start()
+    until(lambda: gpud.skips("launch", "contexts_spent"), "a spent budget")
+    assert gpud.value("gpud_gpu_contexts_budget") == BUDGET
+    assert (counted(gpud), made(ledger)) == (BUDGET, BUDGET)
+    assert 3 <= before < BUDGET
+    assert SPENT in gpud.cli("status").stdout
+    gpud.more_runs("cpu_call", count=3)
+    assert made(ledger) == BUDGET
+
+    probe = gpud.cli("probe", "launch")
+    assert probe.returncode == 0, probe.stderr
+    assert f"gpud has made {BUDGET} GPU contexts since WSL started" in probe.stderr
+    assert made(ledger) == BUDGET + 1
+    until(lambda: counted(gpud) == BUDGET + 1, "the person's context in the count")
+
+
+def test_on_plain_linux_each_round_makes_one_context_and_there_is_no_budget(gpud: Program) -> None:
+    ledger = machine(gpud, LINUX)
+    gpud.start()
+    until(lambda: made(ledger) >= 12, "twelve rounds")
+    assert gpud.value("gpud_gpu_contexts_budget") is None
+    gpud.stop()
+    count = json.loads((gpud.home / "var/lib/gpud/contexts.json").read_bytes())
+    assert count["rounds"] - count["contexts"] in {0, 1}, "the end may have cut a round short"
+    assert count["contexts"] - made(ledger) in {0, 1}
+
+
+def test_default_pace_of_wsl2_makes_one_context_and_waits_two_minutes(gpud: Program) -> None:
+    ledger = machine(gpud, WSL2, small_interval_s=0.0, large_interval_s=0.0)
+    gpud.start()
+    until(lambda: gpud.runs("launch") and gpud.runs("triad"), "the first round")
+    interval_s = gpud.value("gpud_probe_interval_seconds", probe="launch")
+    gpud.stop()
+    assert (made(ledger), interval_s) == (1, 120.0)
