@@ -20,8 +20,9 @@ from tests import serving, snapshots
 from tests.e2e.program import program
 from tests.events import made
 from tests.histories import run
+from tests.terminals import ENVIRONMENT
 from tests.verbs import homes
-from tests.verbs.homes import COMMAND, ENVIRONMENT, called, configured, gpud, started
+from tests.verbs.homes import COMMAND, called, configured, gpud, started
 from tests.waiting import until
 
 if TYPE_CHECKING:

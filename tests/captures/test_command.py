@@ -21,7 +21,7 @@ from tests.captures.replay import decode, load, replayed
 from tests.captures.test_replay import GPUD, NOBODY, needs_root, recorded
 from tests.e2e.program import as_nobody
 from tests.standins.build import rewrite_script
-from tests.verbs.windows import window
+from tests.terminals import window
 
 if TYPE_CHECKING:
     from pathlib import Path

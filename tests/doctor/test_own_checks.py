@@ -74,14 +74,10 @@ def test_the_history_is_checked_from_outside(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.touch()
     assert "last write" in store.look(machine(tmp_path, LINUX)).evidence
-    health = {"store": {"level": 2, "detail": "the disk is full"}}
-    expect(store.look(machine(tmp_path, LINUX, agent={"health": health})), PROBLEM, "disk is full")
-    path.unlink()
-    path.symlink_to("/dev/zero")
-    expect(store.look(machine(tmp_path, LINUX)), PROBLEM, "no plain file")
-    path.unlink()
-    os.mkfifo(path)
-    expect(store.look(machine(tmp_path, LINUX)), PROBLEM, "no plain file")
+    for pipe in (False, True):
+        path.unlink()
+        os.mkfifo(path) if pipe else path.symlink_to("/dev/zero")
+        expect(store.look(machine(tmp_path, LINUX)), PROBLEM, "no plain file")
 
 
 def test_history_that_is_no_database_is_named(tmp_path: Path) -> None:

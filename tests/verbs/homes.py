@@ -23,11 +23,11 @@ from gpud.core.clock import Instant
 from gpud.core.proc import start_ticks
 from tests import snapshots
 from tests.e2e.program import as_nobody
+from tests.terminals import ENVIRONMENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TERM": "xterm"}
 COMMAND = Path(sys.executable).parent / "gpud"
 """What a development run calls itself in a fix."""
 
