@@ -72,7 +72,7 @@ ADVICE_LOCK = (
 
 if TYPE_CHECKING:
 
-    class Contexts(Protocol):
+    class ContextCount(Protocol):
         """Counter of the GPU contexts that were made."""
 
         def made(self) -> None:
@@ -229,7 +229,7 @@ class Launcher:
         platform: Platform = Platform.WSL2,
         gpu_from_s: float = 0.0,
         leave_hung: bool = False,
-        contexts: Contexts | None = None,
+        contexts: ContextCount | None = None,
     ) -> None:
         self.lock_path = lock_path
         self.spawned = self.jobs = 0  # children that were started, and what they were asked for
