@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from gpud.child.cpu import Cpu
-    from gpud.child.cuda_gpu import Cuda, Gpu
+    from gpud.child.cuda_gpu import Gpu, LoadedCuda
     from gpud.core.sample import Condition
 
 LARGEST_JOB = 1 << 16
@@ -74,7 +74,7 @@ class Jobs:
 
     def __init__(self, output: TextIO) -> None:
         self._output = output
-        self._cuda: Cuda | None = None
+        self._cuda: LoadedCuda | None = None
 
     def answer(self) -> int:
         """Answer each job until the end of the input; then give the GPU back."""
@@ -173,11 +173,11 @@ class Jobs:
             yield gpu
 
     @property
-    def _driver(self) -> Cuda:
+    def _driver(self) -> LoadedCuda:
         if self._cuda is None:
-            from gpud.child.cuda_gpu import Cuda
+            from gpud.child.cuda_gpu import LoadedCuda
 
-            self._cuda = Cuda()
+            self._cuda = LoadedCuda()
         return self._cuda
 
 

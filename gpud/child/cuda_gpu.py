@@ -35,7 +35,7 @@ LONGEST_MS = 6e5
 """Between two events of a run, none of which may last so long: Windows resets a GPU after 2 s."""
 
 
-class Context:
+class PrimaryContext:
     """The primary context of one GPU and the kernels loaded into it, which several runs share."""
 
     def __init__(self, driver: Driver, device: Device, *, spin: bool) -> None:
@@ -73,7 +73,7 @@ class Gpu:
     Errors: every method raises ``ProbeError`` with the function and the code that refused.
     """
 
-    def __init__(self, context: Context, *, spin: bool, left_out: Mapping[str, str]) -> None:
+    def __init__(self, context: PrimaryContext, *, spin: bool, left_out: Mapping[str, str]) -> None:
         """``spin``: wait actively, for latency; else give up the core."""
         self._context = context
         self._driver = context.driver
@@ -408,12 +408,12 @@ class Gpu:
         return module
 
 
-class Cuda:
+class LoadedCuda:
     """The driver as this process has loaded it, and the one GPU that its runs share."""
 
     def __init__(self) -> None:
         self._driver: Driver | None = None
-        self._context: Context | None = None
+        self._context: PrimaryContext | None = None
 
     def driver(self, job: Job, progress: Progress) -> Driver:
         """Give the driver, loaded by the first job that asks. Errors: ``ProbeError``."""
@@ -432,7 +432,7 @@ class Cuda:
         with progress.start_up():
             driver = self.driver(job, progress)
             if self._context is None:
-                self._context = Context(driver, _requested_device(job, driver), spin=spin)
+                self._context = PrimaryContext(driver, _requested_device(job, driver), spin=spin)
             else:
                 self._context.wait_by(spin=spin)
             gpu = Gpu(self._context, spin=spin, left_out=job.left_out)

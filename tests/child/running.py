@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpud.child.cuda_gpu import Cuda
+from gpud.child.cuda_gpu import LoadedCuda
 from gpud.child.progress import Progress
 from tests.standins.build import build_libcuda
 from tests.standins.loaded import loop, virtual_time
@@ -68,7 +68,7 @@ class Ended:
 @contextmanager
 def opened(job: Job, *, spin: bool, progress: Progress | None = None) -> Iterator[Gpu]:
     """Open a GPU in this process for one run."""
-    cuda, progress = Cuda(), progress or Progress()
+    cuda, progress = LoadedCuda(), progress or Progress()
     try:
         with cuda.gpu(job, spin=spin, progress=progress) as gpu:
             yield gpu

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpud.child import cuda
-from gpud.child.cuda_gpu import Cuda
+from gpud.child.cuda_gpu import LoadedCuda
 from gpud.child.device import BLOCK
 from gpud.child.progress import Progress
 from gpud.core.errors import ProbeError
@@ -77,7 +77,7 @@ def gpu(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gpu]:
         with stand_in(tmp_path) as made:
             yield made
         return
-    result = cuda.inventory(Cuda().driver(Job(), Progress()))
+    result = cuda.inventory(LoadedCuda().driver(Job(), Progress()))
     assert result.devices, result.failure
     with opened(Job(gpu=result.devices[0].uuid), spin=True) as made:
         yield made

@@ -220,7 +220,7 @@ class Launcher:
         platform: Platform = Platform.WSL2,
         gpu_from_s: float = 0.0,
         leave_hung: bool = False,
-        contexts: Contexts | None = None,
+        contexts: ContextCount | None = None,
     ) -> None:
         self.lock_path = lock_path
         self.spawned = self.jobs = 0  # children that were started, and what they were asked for
