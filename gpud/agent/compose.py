@@ -135,7 +135,7 @@ class Agent:
             boot_id=boot_id,
         )
         self.schedule = Schedule(board)
-        self.clock_watch = ClockWatch(board, self.schedule)
+        self.clock_watch = ClockWatch(board, self.schedule, self.rounds)
 
     async def run(self) -> None:
         """Run all jobs and tasks until ``stop``, then close every part in order."""

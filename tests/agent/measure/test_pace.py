@@ -173,6 +173,16 @@ def test_day_of_plain_linux_makes_a_context_a_round_and_has_no_budget(
     assert machine.rounds.beat() == Beat()
 
 
+def test_pause_of_the_machine_makes_due_what_it_made_late(tmp_path: Path) -> None:
+    rounds = Rounds(plan(ScheduleSettings(), wsl2=False), Contexts(tmp_path, "boot", None))
+    assert rounds.begin(PROBES, 10.0).probes == list(PROBES)
+    assert rounds.begin(PROBES, 20.0).probes == []
+    rounds.paused(600.0)
+    assert rounds.begin(PROBES, 21.0) == ([LAUNCH, EVENT, CALL], False)
+    rounds.paused(8 * HOUR_S)
+    assert rounds.begin(PROBES, 22.0) == (list(PROBES), True)
+
+
 def test_several_gpus_share_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(tmp_path, wsl2=True, gpus=4)
     machine.run(7 * DAY_S, monkeypatch)
