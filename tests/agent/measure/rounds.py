@@ -16,7 +16,7 @@ from msgspec import structs
 from gpud.agent.history.schema import FILE
 from gpud.agent.history.store import History
 from gpud.agent.measure.conditions import Conditions, Observer
-from gpud.agent.measure.contexts import Contexts
+from gpud.agent.measure.contexts import GpuContexts
 from gpud.agent.measure.gate import Gate
 from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.pace import Rounds, Turn, plan
@@ -115,7 +115,7 @@ class Of(Rounds):
     """Rounds of these paces, with every probe of theirs."""
 
     def __init__(self, *paces: Pace) -> None:
-        super().__init__(plan(ScheduleSettings(), wsl2=False), Contexts(Path(), "", None))
+        super().__init__(plan(ScheduleSettings(), wsl2=False), GpuContexts(Path(), "", None))
         self._paces = paces
 
     def begin(self, specs: Sequence[ProbeSpec], now_s: float) -> Turn:  # noqa: ARG002  # always
@@ -176,7 +176,7 @@ class Bench:
     looks: list[Conditions] = field(default_factory=list)  # the last one stays
     looked: list[str | None] = field(default_factory=list)  # of which GPU each look was
     resumed_s: float | None = None
-    contexts: Contexts | None = None
+    contexts: GpuContexts | None = None
     driver: dict[str, str] = field(default_factory=dict)  # what is known beside a run
 
     def __post_init__(self) -> None:
