@@ -2,13 +2,16 @@
 
     .venv/bin/python benchmarks/detect.py [DATA] [--count N] [--seed N] [--seeds N] [--jobs N]
                                           [--python PATH]... [--only-gpud] [--kinds]
+    .venv/bin/python benchmarks/detect.py --paces [--count N] [--seed N] [--jobs N]
 
 DATA, or ``$GPUD_DETECT_DATA``, is a folder of *.jsonl with recorded and made streams; without one
 only streams generated here are judged: a mixed set, and worlds of one kind each. Anchors are asked
 where their libraries are, here or with the interpreters that ``--python`` names
 (detection/anchors.py says how to make one); those found nowhere are shown with the figures
 recorded for them. Every target of the detector is printed with whether it is met. ``--kinds``: the
-detector on every kind of stream alone, and on all but those. Exit code 1 when it looks ahead.
+detector on every kind of stream alone, and on all but those. ``--paces``: how long it takes and how
+often it is wrong with a sample every minute and every ten (detection/paces.py), with N streams for
+each change, and what several samples in a round are worth. Exit code 1 when it looks ahead.
 """
 
 from __future__ import annotations
@@ -28,7 +31,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.detection.anchors import RECORDED, anchors
 from benchmarks.detection.beside import ask
-from benchmarks.detection.made import streams, week
+from benchmarks.detection.made import DAY_S, streams, week
+from benchmarks.detection.paces import (
+    CHANGES,
+    NULL,
+    RHYTHMS,
+    Change,
+    Row,
+    Samples,
+    lines,
+    paced,
+    row,
+    whole,
+)
 from benchmarks.detection.score import Score, judged, looked_ahead, recorded, visible
 from benchmarks.detection.worlds import WORLDS, worlds
 from gpud.agent.regression.detector import ENCODER, Detector, Direction, Observation
@@ -44,6 +59,12 @@ if TYPE_CHECKING:
 GPUD = "gpud"
 PER_SEED = 12
 """Streams of a world."""
+TEN_MINUTES_S = 600
+ROUND_CHANGES = (
+    *(Change("driver", effect) for effect in (0.08, 0.10, 0.15)),
+    Change("step", 0.10),
+    NULL,
+)
 CHECKED = 10
 """Streams of each set on which it is asked whether the detector looks ahead: one in so many."""
 TARGETS: dict[str, dict[str, tuple[str, float]]] = {
@@ -216,6 +237,58 @@ def week_of_ten() -> None:
     )
 
 
+def at_pace(change: Change, number: int, rhythm: str, samples: Samples | None = None) -> Row:
+    """Score the detector on one stream of a pace; the slow power state is marked."""
+    made = paced(RHYTHMS[rhythm], change, str(number), samples)
+    return row(made, judged(made.stream, gpud(made.stream, visible(made.stream, power=True))))
+
+
+def of_changes(  # one table has that many sides
+    pool: PoolOf,
+    changes: Sequence[Change],
+    numbers: range,
+    rhythm: str,
+    samples: Samples | None = None,
+) -> dict[Change, Row]:
+    """Score the detector on some streams of each change."""
+    jobs = [(change, number, rhythm, samples) for change in changes for number in numbers]
+    rows = {change: Row() for change in changes}
+    for job, scored in zip(jobs, pool.starmap(at_pace, jobs, chunksize=4), strict=True):
+        rows[job[0]].add(scored)
+    return rows
+
+
+def paces(pool: PoolOf, numbers: range) -> None:
+    """Print the table of each pace, that of worlds every ten minutes, and that of rounds."""
+    for rhythm in RHYTHMS:
+        some = numbers if RHYTHMS[rhythm].spacing_s >= TEN_MINUTES_S else numbers[::2]
+        print(f"\n{rhythm}: {len(some)} streams a change", flush=True)
+        print(*lines(of_changes(pool, CHANGES, some, rhythm)), sep="\n", flush=True)
+    for world in WORLDS:
+        if WORLDS[world].spacings_s != (DAY_S,):
+            given = list(worlds(world, len(numbers), numbers.start, TEN_MINUTES_S))
+            score, _ = ours(pool, given, power=bool(WORLDS[world].states))
+            week = score.false / score.samples * 7 * DAY_S / TEN_MINUTES_S
+            print(
+                f"{world + ', every 10 minutes':<45}{shown(score)}  a week {week:.2f}", flush=True
+            )
+    print("\nsamples in a round, share between contexts, noise: hours (median, p90)")
+    for size in (0.03, 0.06):
+        for between in (0.2, 0.5, 0.8):
+            for count in (1, 2, 3, 5):
+                samples = Samples(count, between, size)
+                rows = of_changes(pool, ROUND_CHANGES, numbers, "every 10 minutes", samples)
+                delays = "  ".join(
+                    f"{change.cause} {change.effect:+.0%} {found.delay(0.5):4.1f}"
+                    f" {found.delay(0.9):4.1f}"
+                    for change, found in rows.items()
+                    if change.effect
+                )
+                every = whole(rows)
+                tail = f"P {every.score.precision:.2f}  a week {every.a_week:.3f}"
+                print(f"{count}  {between:.2f}  {size:.2f}  {delays}  {tail}", flush=True)
+
+
 def sets(asked: argparse.Namespace) -> Iterator[tuple[str, list[Stream], list[Stream], bool]]:
     """Give every set by its title: its streams, those that anchors judge, whether power is known.
 
@@ -252,11 +325,16 @@ def main() -> int:
     parser.add_argument("--python", action="append", default=[], help="where anchors are installed")
     parser.add_argument("--only-gpud", action="store_true")
     parser.add_argument("--kinds", action="store_true")
+    parser.add_argument("--paces", action="store_true")
     asked = parser.parse_args()
     ahead, intervals = 0, Score()
     head = ("P", "R", "F1", "delay", "driver", "FA/1000", "null", "ms/sample")
     widths = (6, 6, 6, 7, 7, 9, 7, 9)
     titles = " ".join(f"{title:>{width}}" for title, width in zip(head, widths, strict=True))
+    if asked.paces:
+        with Pool(asked.jobs) as pool:
+            paces(pool, range(asked.seed, asked.seed + asked.count))
+        return 0
     with Pool(asked.jobs) as pool:
         for title, chosen, fewer, power in sets(asked):
             if not chosen:

@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from gpud.agent.history import retention
 from gpud.agent.history.store import Store
 from tests.histories import done, run
+from tests.terminals import window
 from tests.verbs import homes
 from tests.verbs.homes import gpud
-from tests.verbs.windows import window
 
 VERBS = (
     ("version",),

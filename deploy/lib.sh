@@ -14,6 +14,8 @@ ROOT_ALLOWED=yes # deploy/run --no-root says no
 EXPLAINED=no     # the reason for asking for a password is given once
 APT_UPDATED=no
 
+trap 'exit 130' INT # a child may catch the signal and end well; without this the rest would be done
+
 say() { printf '%s\n' "$*"; }
 
 warn() { printf 'warning: %s\n' "$*" >&2; }

@@ -224,7 +224,7 @@ _CAPTURE = (
 )
 _CONFIG: Final = {
     "show": Verb("show the settings in force, without secrets", (_JSON,)),
-    "check": Verb("check the settings files as a start of gpud does"),
+    "check": Verb("check the settings files as a start of gpud does", (_JSON,)),
     "hash-password": Verb("make a hash for basic_auth_users"),
 }
 _USAGE = "gpud history [OPTION...] [export]"
@@ -265,7 +265,7 @@ VERBS: Final = {
     "gpus": Verb("forget GPUs that were taken out on purpose", _GPUS),
     "capture": Verb("record this machine for a bug report, without names", _CAPTURE),
     "completion": Verb("print the completion script of a shell", (_choice("shell", SHELLS),)),
-    "version": Verb("print the version"),
+    "version": Verb("print the version", (_JSON,)),
 }
 
 

@@ -14,7 +14,6 @@ import msgspec
 from gpud.core.errors import ConfigError, DeniedError, GpudError, NotRunningError
 from gpud.core.requests import AnswerLine, EndLine, ErrorLine, encoded
 from gpud.core.settings import SOCKET
-from gpud.place import running, stopped_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,10 +70,8 @@ def ask_running(place: Place, settings: Settings, request: ApiRequest) -> Iterat
     try:
         yield from ask(run_dir, request)
     except NotRunningError as error:
-        if running(run_dir):
-            message = "gpud runs, but its agent does not answer"
-            raise NotRunningError(message, fix="gpud status says why") from error
-        raise NotRunningError(stopped_message(run_dir), fix=place.start_command) from error
+        lack = f"does not listen on {run_dir.joinpath(*SOCKET)}"
+        raise place.absence(run_dir, lack) from error
 
 
 def _error(line: ErrorLine) -> GpudError:

@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any, Final
 import gpud
 from gpud import regular_file, settings_files
 from gpud.arguments import NOT_RUNNING
-from gpud.core.errors import ConfigError, GpudError
-from gpud.core.proc import start_ticks
+from gpud.core.errors import ConfigError, GpudError, NotRunningError
 from gpud.core.settings import Settings, config_path, parse
 from gpud.core.text import escaped, pasteable
 from gpud.output import say
+from gpud.reports import latest_root_report, lived_s, published_by, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 LARGEST: Final = 32 << 20
 """Bytes of the agent's document, many times over."""
+STARTS_S: Final = 30.0
+"""An agent that lives for so long has started, as root's back-off has it."""
 CHECKOUT: Final = Path(gpud.__file__).resolve().parent.parent
 
 
@@ -68,10 +70,9 @@ class Place:
         readable = with_secrets and not settings_files.unreadable_secrets(self.home)
         return settings_files.read(self.config, _environ(), home=self.home, with_secrets=readable)
 
-    def warn(self) -> None:
-        """Print a warning of each setting that no longer exists. Errors: ``ConfigError``."""
-        for warning in settings_files.warnings(self.config, _environ()):
-            say(f"gpud: {warning}", error=True)
+    def warnings(self) -> list[str]:
+        """Warn of each setting that no longer exists. Errors: ``ConfigError``."""
+        return settings_files.warnings(self.config, _environ())
 
     def settings_or_defaults(self) -> tuple[Settings, ConfigError | None]:
         """Read them; where they cannot be used, what holds without the file, and why."""
@@ -94,22 +95,42 @@ class Place:
         if self.installed and os.geteuid() != 0:
             raise PermissionError("this needs root on an installed gpud")
 
+    def absence(self, run_dir: Path, lack: str = "has written no status") -> NotRunningError:
+        """Return why no agent of this gpud answers, with what to do; ``lack``: what is missing."""
+        if not running(run_dir):
+            stopped = " (stopped with gpud down)" if (run_dir / "stopped").exists() else ""
+            return NotRunningError(f"gpud is not running{stopped}", fix=self.start_command)
+        report = latest_root_report(run_dir)
+        agent = report and report.agent
+        age_s = lived_s(agent.process) if agent and agent.process else 0.0
+        if agent and agent.detail and age_s < STARTS_S:
+            message = f"gpud runs, but its agent has ended: {agent.detail}"
+            return NotRunningError(message, fix=agent.fix or "gpud logs")
+        if age_s < STARTS_S:
+            message = "gpud runs, and its agent is starting"
+            return NotRunningError(message, fix="ask again in a moment; gpud logs says more")
+        message = f"gpud runs, but its agent {lack}"
+        return NotRunningError(message, fix="gpud logs says why; gpud restart starts it anew")
+
     def not_running(self, run_dir: Path) -> str:
-        """Return that gpud does not run, whether a person stopped it, and what starts it."""
-        start = pasteable(self.start_command, self.program)
-        return f"{stopped_message(run_dir)}; start it with: {start}"
+        """Return why there is no status, and what to do, in a line."""
+        error = self.absence(run_dir)
+        fix = pasteable(str(error.fix), self.program)
+        return f"{error}; {'start it with' if error.fix == self.start_command else 'fix'}: {fix}"
 
     def report_absent(self, run_dir: Path, *, as_json: bool) -> int:
-        """Print that gpud does not run, as a document if that was asked for; the exit code."""
-        absent = json.dumps({"schema_version": 1, "state": "not_running"})
-        say(absent if as_json else self.not_running(run_dir))
+        """Print why there is no status, as a document if that was asked for; the exit code."""
+        error = self.absence(run_dir)
+        absent = {"schema_version": 1, "state": "not_running", "detail": str(error)}
+        absent["fix"] = pasteable(str(error.fix), self.program)
+        say(json.dumps(absent) if as_json else self.not_running(run_dir))
         return NOT_RUNNING
 
 
 def place_of(home: str | None, config: Path | None, words: Sequence[str]) -> Place:
     """Return the place that is named, else ``$GPUD_HOME``, ``.gpud`` of a checkout, or ``/``.
 
-    Errors: ``ConfigError`` for a settings file that is named and does not exist.
+    Errors: ``ConfigError`` for a settings file that is named and cannot be there.
     """
     if home is None and "SUDO_UID" not in os.environ:
         home = os.environ.get("GPUD_HOME")
@@ -118,15 +139,13 @@ def place_of(home: str | None, config: Path | None, words: Sequence[str]) -> Pla
     home = str(Path(home).absolute())
     usual = Path(config_path(home)).absolute()
     path = (config or usual).absolute()
-    if path != usual and not path.exists():
-        raise ConfigError(f"{path} does not exist", fix="name the settings file with --config FILE")
+    fix = "name the settings file with --config FILE"
+    try:
+        if path != usual and not path.exists():
+            raise ConfigError(f"{path} does not exist", fix=fix)
+    except OSError as error:  # a name that is too long
+        raise ConfigError(f"cannot look at {path!s:.60}: {error.strerror}", fix=fix) from error
     return Place(home, path, tuple(words))
-
-
-def stopped_message(run_dir: Path) -> str:
-    """Return that gpud does not run, and whether a person stopped it."""
-    stopped = " (stopped with gpud down)" if (run_dir / "stopped").exists() else ""
-    return f"gpud is not running{stopped}"
 
 
 def as_the_agent(settings: Settings, place: Place) -> None:
@@ -162,7 +181,7 @@ def become(uid: int, settings: Settings, place: Place, *, groups: bool = False) 
 
 
 def document(run_dir: Path) -> dict[str, Any] | None:
-    """Return what the agent published last; None where gpud does not run.
+    """Return what the agent that runs published last; None where there is no such document.
 
     Errors: ``GpudError`` when it is none of the agent's documents.
     """
@@ -177,7 +196,8 @@ def document(run_dir: Path) -> dict[str, Any] | None:
         raise GpudError(f"{path} is not readable as JSON: {error}") from error
     if not isinstance(published, dict) or (published and "schema_version" not in published):
         raise GpudError(f"{path} is no status of gpud's", fix="gpud restart writes it anew")
-    return published if published and running(run_dir) else None
+    current = running(run_dir) and published_by(path, latest_root_report(run_dir))
+    return published if published and current else None
 
 
 @contextlib.contextmanager
@@ -191,15 +211,6 @@ def legible() -> Iterator[None]:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         message = f"the agent's status is none that this gpud can show: {type(error).__name__}"
         raise GpudError(f"{message}: {escaped(str(error))}", fix="gpud restart") from error
-
-
-def running(run_dir: Path) -> bool:
-    """Compare pid and start time, so that a recycled pid is never taken for gpud."""
-    try:
-        pid, ticks = (run_dir / "root.pid").read_text().split()
-        return start_ticks(Path("/proc", pid, "stat").read_text()) == int(ticks)
-    except (OSError, ValueError):
-        return False
 
 
 def _environ() -> dict[str, str]:

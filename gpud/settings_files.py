@@ -43,6 +43,17 @@ def read(
     return parse(text, environ, home=home, origin=str(config), secrets=secrets)
 
 
+def read_by_agent(config: Path, environ: Mapping[str, str], *, home: str) -> Settings:
+    """Read all settings as the agent's user; the error of a closed file says how to open it."""
+    try:
+        return read(config, environ, home=home)
+    except ConfigError as error:
+        if isinstance(cause := error.__cause__, PermissionError):
+            path = cause.filename
+            error.fix = f"sudo chown root:{_own_group()} {path} && sudo chmod 640 {path}"
+        raise
+
+
 def warnings(config: Path, environ: Mapping[str, str]) -> list[str]:
     """Warn of each setting that no longer exists. Errors: ``ConfigError``."""
     return removed_settings(_content(config), environ, str(config))
@@ -115,11 +126,7 @@ def _content(path: Path) -> bytes | None:
         message = f"{path} is not a regular file"
         raise ConfigError(message, fix="put a text file there") from error
     except OSError as error:
-        fix = f"sudo chown root:{_own_group()} {path} && sudo chmod 640 {path}"
-        fixable = isinstance(error, PermissionError) and path.name == "secrets.toml"
-        raise ConfigError(
-            f"cannot read {path}: {error.strerror}", fix=fix if fixable else None
-        ) from error
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:  # a NUL in the name
         raise ConfigError(f"cannot read {path!s:a}: {error}") from error
 

@@ -9,7 +9,7 @@ from msgspec import structs
 from gpud.agent.measure.breaker import Standing, State
 from gpud.agent.measure.pace import Beat
 from gpud.agent.regression.changes import MachineChange
-from gpud.agent.state.snapshot import PaceState, Snapshot
+from gpud.agent.state.snapshot import KnownFault, PaceState, Snapshot
 from gpud.agent.telemetry import fields as catalogue
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.alerts import (
@@ -297,6 +297,32 @@ ROOT = RootReport(
 )
 
 
+FAULTS = (
+    KnownFault(
+        "wsl-1",
+        "seen",
+        "hang",
+        "GPU work hangs",
+        "wsl --update",
+        "https://example.org/wsl-1",
+        "several_reports",
+        "dxgk: 3 times \x1b[31m-75",
+        1_700_000_080.0,
+        3,
+        alarm=True,
+    ),
+    KnownFault(
+        "wsl-2",
+        "applies",
+        "slow",
+        "Copies are slow",
+        None,
+        "https://example.org/wsl-2",
+        "one_report",
+    ),
+)
+
+
 def bare() -> Snapshot:
     """What an agent knows in its first moment."""
     return made(version="0.1.0", started_s=1_700_000_000.0)
@@ -309,6 +335,7 @@ def full() -> Snapshot:
         started_s=1_700_000_000.0,
         platform={"wsl": "2", "kernel": "6.6.87.2-microsoft-standard-WSL2", "distro": "Debian 12"},
         identity={"machine_id": "0123456789abcdef0123456789abcdef", "hostname": "laptop"},
+        known_faults=FAULTS,
     )
     broken = Failure(Reason.VERIFICATION_FAILED, "8 of 8 bodies are wrong")
     wall_s, mono_s = NOW.wall_s - 10, NOW.mono_s - 10

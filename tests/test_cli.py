@@ -18,9 +18,11 @@ from gpud.core.errors import GpudError
 from gpud.place import document
 from tests import serving, snapshots
 from tests.e2e.program import program
+from tests.events import made
 from tests.histories import run
+from tests.terminals import ENVIRONMENT
 from tests.verbs import homes
-from tests.verbs.homes import COMMAND, ENVIRONMENT, called, configured, gpud, started
+from tests.verbs.homes import COMMAND, called, configured, gpud, started
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
     """A home in which gpud runs, has a history, and has logged something."""
+    tmp_path.chmod(0o755)
     state, log = tmp_path / "var/lib/gpud", tmp_path / "var/log/gpud/root.log"
     for folder in (state, log.parent):
         folder.mkdir(parents=True)
@@ -43,6 +46,11 @@ def home(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("word", ["version", "--version"])
 def test_version_is_one_line(word: str, tmp_path: Path) -> None:
     assert called(tmp_path, word) == homes.Ran(0, "gpud 0.1.0\n", "")
+
+
+def test_version_is_a_document_too(tmp_path: Path) -> None:
+    ran = called(tmp_path, "version", "--json")
+    assert (ran.code, json.loads(ran.out)) == (0, {"schema_version": 1, "version": "0.1.0"})
 
 
 def test_version_and_status_load_nothing_that_they_do_not_need(tmp_path: Path) -> None:
@@ -91,14 +99,18 @@ def test_exit_code_is_0_with_output_or_2_with_an_error(home: Path, line: str, co
     [
         (("history", "--probe", "lunch"), 2, "the history has no probe 'lunch'", "one of launch"),
         (("history", "--mode", "sumbit"), 2, "the history has no mode 'sumbit'", "one of submit"),
-        (("history", "--mode", "zz"), 2, "the history has no mode 'zz'", "one of submit"),
+        (("history", "--mode", "zz"), 2, "the history has no mode 'zz'", "one of call, "),
         (("history", "--gpu", "9"), 2, "the history has no GPU '9'", "one of 0 (GPU-"),
         (("history", "--gpu", "9" * 5000), 2, "the history has no GPU '99", "one of 0 (GPU-"),
-        (("baseline", "show", "--gpu", "9" * 5000), 1, "there is no GPU 99", "one of: 0 ("),
-        (("baseline", "accept", "--gpu", "9" * 5000), 1, "there is no GPU 99", "one of: 0 ("),
+        (("baseline", "show", "--gpu", "9" * 5000), 2, "there is no GPU 99", "one of: 0 ("),
+        (("baseline", "accept", "--gpu", "9" * 5000), 2, "there is no GPU 99", "one of: 0 ("),
+        (("baseline", "show", "--probe", "lunch"), 2, "nothing that is judged", "one of: "),
+        (("gpus", "forget", "GPU-9"), 2, "no GPU GPU-9 is expected here", "one of: "),
+        (("alerts", "ack", "zz"), 2, "no alert zz fires", "one of: "),
         (("history", "--probe", "\udcff"), 2, "'\\udcff' is no text in UTF-8", "type the name ag"),
         (("--config", "/none", "config", "check"), 2, "/none does not exist", "--config FILE"),
         (("--config", "/none", "status"), 2, "/none does not exist", "--config FILE"),
+        (("--config", "/" + "x" * 300, "status"), 2, "cannot look at /xxx", "--config FILE"),
     ],
 )
 def test_name_that_there_is_not_is_an_error_with_those_there_are(
@@ -109,6 +121,21 @@ def test_name_that_there_is_not_is_an_error_with_those_there_are(
     assert ran.err.startswith(f"gpud: {message}")
     assert fix in ran.err.partition("\n  fix: ")[2]
     assert len(ran.err) < 1000
+
+
+@pytest.mark.parametrize("words", ["--probe triad", "--mode call"])
+def test_probe_that_has_not_run_yet_has_no_rows(home: Path, words: str) -> None:
+    ran = called(home, "history", *words.split())
+    assert (ran.code, ran.out) == (0, "nothing was measured then\n")
+
+
+def test_gpu_of_a_machine_without_any_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "var/lib/gpud").mkdir(parents=True)
+    Store(tmp_path / "var/lib/gpud").close()
+    with serving.agent(tmp_path, made()):
+        ran = called(tmp_path, "history", "--gpu", "7")
+    assert ran.code == 2
+    assert ran.err.startswith("gpud: the history has no GPU '7', nor any other\n  fix: ")
 
 
 @pytest.mark.parametrize("line", ["status", "alerts", "baseline show", "history", "logs"])
@@ -131,7 +158,8 @@ def test_act_without_an_agent_is_3_and_leaves_nothing(tmp_path: Path, line: str)
 @pytest.mark.parametrize("line", ["status", "alerts", "baseline show"])
 def test_gpud_that_does_not_run_is_one_document_too(tmp_path: Path, line: str) -> None:
     ran = called(tmp_path, *line.split(), "--json")
-    document = {"schema_version": 1, "state": "not_running"}
+    document = {"schema_version": 1, "state": "not_running", "detail": "gpud is not running"}
+    document["fix"] = f"{COMMAND} --home {tmp_path} up"
     assert (ran.code, json.loads(ran.out)) == (3, document)
 
 
@@ -196,6 +224,7 @@ def test_reader_that_goes_away_is_no_error(home: Path, line: str) -> None:
 def test_outputs_that_take_nothing_leave_the_exit_code(
     tmp_path: Path, line: str, code: int
 ) -> None:
+    tmp_path.chmod(0o755)
     command = f"{shlex.join(gpud(tmp_path))} {line}"
     assert subprocess.run(["sh", "-c", command], check=False).returncode == code
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from benchmarks.detection.made import DAY_S, FIRST_S, SPAN, SPAN_NIGHTLY, Label, Stream
@@ -23,17 +23,21 @@ HOURS_S = (1800.0, 9000.0)
 """Of a laptop's session; what is between two is up to a night."""
 
 
-def _gamma(rng: random.Random, size: float) -> Callable[[], float]:
+def gamma(rng: random.Random, size: float) -> Callable[[], float]:
+    """Draw skewed noise."""
     shape = rng.choice((1.0, 2.0, 4.0))
     scale = size / math.sqrt(shape)
     return lambda: rng.gammavariate(shape, scale) - shape * scale
 
 
-def _laplace(rng: random.Random, size: float) -> Callable[[], float]:
+def laplace(rng: random.Random, size: float) -> Callable[[], float]:
+    """Draw noise with heavy tails."""
     return lambda: rng.expovariate(math.sqrt(2) / size) * rng.choice((-1, 1))
 
 
-def _student(rng: random.Random, size: float) -> Callable[[], float]:
+def student(rng: random.Random, size: float) -> Callable[[], float]:
+    """Draw noise with heavier tails."""
+
     def draw() -> float:
         chi = rng.gammavariate(1.5, 2.0)  # three degrees of freedom
         return 0.6 * size * rng.gauss(0, 1) / math.sqrt(chi / 3)
@@ -96,29 +100,29 @@ class World:
 
 WORLDS = {
     "gamma, working days": World(
-        noises=(_gamma,), daily=(0.0, 0.02, 0.05, 0.10), length=(2000, 3500)
+        noises=(gamma,), daily=(0.0, 0.02, 0.05, 0.10), length=(2000, 3500)
     ),
     "Laplace, three states": World(
-        noises=(_laplace,),
+        noises=(laplace,),
         states=(0.12, 0.45),
         causes=("null", "null", "driver", "driver", "step", "drift", "share"),
     ),
-    "Student, remembering": World(noises=(_student, _second_order, _moving_mean)),
+    "Student, remembering": World(noises=(student, _second_order, _moving_mean)),
     "ticks, every 15 minutes": World(
         noises=(_ticks, _still), spacings_s=(900,), states=(0.3,), length=(500, 900)
     ),
     "every 10 seconds": World(
-        noises=(_gamma, _laplace, _second_order), spacings_s=(10,), length=(4000, 6000)
+        noises=(gamma, laplace, _second_order), spacings_s=(10,), length=(4000, 6000)
     ),
-    "nightly": World(noises=(_gamma, _laplace, _student), spacings_s=(DAY_S,), length=(120, 220)),
-    "sessions of a laptop": World(noises=(_gamma, _moving_mean), sessions=True),
+    "nightly": World(noises=(gamma, laplace, student), spacings_s=(DAY_S,), length=(120, 220)),
+    "sessions of a laptop": World(noises=(gamma, _moving_mean), sessions=True),
     "tiny and huge": World(
-        noises=(_laplace, _student, _moving_mean),
+        noises=(laplace, student, _moving_mean),
         effects=(0.02, 0.04, 0.6, 1.5, 4.0, 9.0),
         wider=(0.5, 1.0, 2.0, 3.0),
     ),
     "drifts": World(
-        noises=(_gamma, _student),
+        noises=(gamma, student),
         spacings_s=(60, 120, 300),
         causes=("null", "drift", "drift", "drift"),
         effects=(0.15, 0.2, 0.3, 0.5),
@@ -136,10 +140,13 @@ class _Course:
     labels: list[Label] = field(default_factory=list)
 
 
-def worlds(name: str, count: int, seed: int) -> Iterator[Stream]:
-    """Make ``count`` streams of a world, the same ones for the same seed."""
+def worlds(name: str, count: int, seed: int, spacing_s: int | None = None) -> Iterator[Stream]:
+    """Make ``count`` streams of a world, the same ones for the same seed and spacing."""
+    world = WORLDS[name]
+    if spacing_s is not None:
+        world = replace(world, spacings_s=(spacing_s,))
     for number in range(count):
-        yield _stream(f"{name}/{seed}/{number}", WORLDS[name])
+        yield _stream(f"{name}/{seed}/{number}", world)
 
 
 def _stream(name: str, world: World) -> Stream:

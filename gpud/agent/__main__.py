@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gpud import settings_files
 from gpud.core.errors import ConfigError
+from gpud.core.report import FIX
 from gpud.core.settings import config_path
 from gpud.core.text import escaped
 
@@ -19,15 +20,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="gpud.agent")
     parser.add_argument("--home", required=True)
     parser.add_argument("--config", type=Path)
+    parser.add_argument("--check", action="store_true", help="read the settings and end")
     arguments = parser.parse_args()
     path = arguments.config or Path(config_path(arguments.home))
     try:
-        settings = settings_files.read(path, os.environ, home=arguments.home)
+        settings = settings_files.read_by_agent(path, os.environ, home=arguments.home)
     except (ConfigError, OSError) as error:
         fix = getattr(error, "fix", None)
-        words = f"{error}; fix: {fix}" if fix else str(error)  # the last line is what root reports
+        words = f"{error}{FIX}{fix}" if fix else str(error)  # the last line is what root reports
         print(f"gpud: {escaped(words)}", file=sys.stderr)
         return 2
+    if arguments.check:
+        return 0
     # structlog would take rich with it, for tracebacks on a terminal that the agent never draws:
     # 3 MB of the 64 and 60 modules. None is how an import is told that there is nothing.
     sys.modules["rich"] = None  # type: ignore[assignment]

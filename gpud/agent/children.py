@@ -28,6 +28,8 @@ STDERR_BYTES = 4096
 CHUNK = 1 << 16
 MOST_LEFT_IN_A_PIPE = 1 << 20
 """What a pipe can hold at the most; a reader that goes on for longer follows a living writer."""
+DEBUGGED, DEBUGGED_S = 100, 0.01
+"""Looks for the exit code of one that has ended: a debugger that it may have is told first."""
 GRACE_S = 5.0
 """How long a killed process may take to go. One in state D never does."""
 
@@ -184,6 +186,10 @@ class Child:
             if kill:
                 _kill(self._process.pid, self._pidfd, with_group=with_group)
                 await _within(self.exited, grace_s)
+        for _ in range(DEBUGGED if self.exited.is_set() else 0):
+            if self._process.poll() is not None:
+                break
+            await asyncio.sleep(DEBUGGED_S)
         code, out = self._process.poll(), self.out
         for pipe in (out, self._err):
             pipe.drain()
@@ -215,11 +221,13 @@ async def run(  # noqa: PLR0913  # each is one thing a caller chooses
     environment: Mapping[str, str] = ENVIRONMENT,
     end_talkative: bool = False,
     with_group: bool = False,
+    kill: bool = True,
 ) -> Ended:
     """Start ``command``, feed it ``stdin`` and wait for its end; ``started`` gets its identity.
 
     ``end_talkative``: one that writes more than is read is killed then, not at the deadline.
     ``with_group``: and with it whatever it has started that stayed in its process group.
+    ``kill`` False: one that does not end in time is left alone.
     Errors: ``OSError`` when it cannot start. A cancelled call leaves the process to end itself:
     killing GPU work is the one thing not to do in a hurry.
     """
@@ -231,7 +239,7 @@ async def run(  # noqa: PLR0913  # each is one thing a caller chooses
         if child.reference is not None:
             started(child.reference)
         until = child.out.full if end_talkative else None
-        return await child.ended(deadline_s, grace_s, with_group=with_group, until=until)
+        return await child.ended(deadline_s, grace_s, kill=kill, with_group=with_group, until=until)
     finally:
         child.close()
 

@@ -42,6 +42,7 @@ from gpud.agent.serve.metrics.collector import SnapshotCollector
 from gpud.agent.state import files, recent
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
+from gpud.agent.state.known_faults import KnownFaultWatch
 from gpud.agent.state.runs import with_children
 from gpud.agent.state.snapshot import MachineState, PaceState, Snapshot
 from gpud.agent.telemetry import collection, windows
@@ -115,6 +116,7 @@ class Agent:
             platform=advice.of(facts),
             gpu_from_s=0.0 if gpu_from is None else gpu_from.mono_s,
             contexts=self.contexts,
+            leave_hung=settings.cuda.leaves_hung(facts.get("wsl")),
         )
         self.history = history = History(Path(settings.state_dir))
         self.changes = ChangeDetection(history, board, now, boot_id)
@@ -136,6 +138,7 @@ class Agent:
         )
         self.schedule = Schedule(board)
         self.clock_watch = ClockWatch(board, self.schedule, self.rounds)
+        self.known_faults = KnownFaultWatch(board)
 
     async def run(self) -> None:
         """Run all jobs and tasks until ``stop``, then close every part in order."""
@@ -244,12 +247,13 @@ class Agent:
         self.board.publish(measure=with_children(self.board.read().measure))
 
     async def _tick(self) -> None:
-        """Compare the clocks, publish the pace if it has changed, then read root's status."""
+        """Compare the clocks, publish pace and root's status, then look for known faults."""
         at = now()
         self.clock_watch.look(at)
         if (current := self._pace()) != self.board.read().pace:
             self.board.publish(pace=current)
         files.publish_root_status(Path(self.settings.run_dir, "root.json"), self.board, at)
+        self.known_faults.look()
 
     async def _look_at_settings(self) -> None:
         await files.check_settings(self.config, self.settings.home, self.board)

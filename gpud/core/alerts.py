@@ -24,6 +24,7 @@ DRIVER_REGRESSION: Final = "GpudDriverRegression"  # slower since a driver was r
 SLOWDOWN: Final = "GpudSlowdown"  # slower under the same driver: step, drift, slow_state
 FUNCTION_LOST: Final = "GpudFunctionLost"  # worked, and fails now
 UNWELL: Final = "GpudUnwell"  # a component's health is FAILED and stays so
+KNOWN_ISSUE: Final = "GpudKnownIssue"  # a known fault's trace, and a GPU call that failed
 SINK_FAILING: Final = "GpudSinkFailing"
 TEST: Final = "GpudTest"  # `gpud alerts test SINK`
 

@@ -119,6 +119,7 @@ class AlreadyRunning(GpudError):  # noqa: N818  # reads as the fact it states
 
     def __init__(self, pid: int | None) -> None:
         super().__init__(
-            f"gpud is already running (pid {pid})" if pid else "gpud is already running"
+            f"gpud is already running (pid {pid})" if pid else "gpud is already running",
+            fix="gpud restart starts it anew; gpud down stops it",
         )
         self.pid = pid

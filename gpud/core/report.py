@@ -16,6 +16,9 @@ from gpud.core.sample import SCHEMA_VERSION, Failure
 STALE_AFTER_S = 15.0
 """Root writes on every change and at least every 5 s; three missed beats mean it is gone."""
 
+FIX: Final = "; fix: "
+"""Between reason and fix in the agent's last line; root's report has them apart."""
+
 RECENT_S: Final = 600.0
 """How long trouble in the kernel's log is news: gpud asks the GPU every minute, so what lasts is
 written again.
@@ -168,6 +171,17 @@ class KernelTrouble(msgspec.Struct, frozen=True):
     at_s: float
 
 
+class FaultTrace(msgspec.Struct, frozen=True):
+    """Lines and frames of the kernel's log that match an entry of the catalogue of known faults.
+
+    Units: ``at_s`` is Unix time.
+    """
+
+    count: int
+    words: str  # the kernel's own of the last one, escaped
+    at_s: float  # of the last one
+
+
 class KernelLogReport(msgspec.Struct, frozen=True):
     """What dxgkrnl wrote to the kernel's log since this boot; counts of lines, not of faults.
 
@@ -181,6 +195,8 @@ class KernelLogReport(msgspec.Struct, frozen=True):
     last: KernelTrouble | None = None
     recent: dict[str, int] = {}  # troubles of the last while, by reason
     unusual: bool = False  # more failed calls of other kinds than this machine's usual
+    traces: dict[str, FaultTrace] = {}  # by id of the catalogue's entry
+    catalogue: str | None = None  # why no traces are looked for
 
 
 class RootReport(msgspec.Struct, frozen=True):

@@ -74,14 +74,23 @@ class LibrarySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaSettings(LibrarySettings):
-    """libcuda, and how long it may take to start."""
+    """libcuda, how long it may take to start, and what becomes of a child that it never returns to.
+
+    ``auto`` leaves such a child alone on WSL2, where a signal can cost all of the GPU, and ends it
+    elsewhere.
+    """
 
     start_limit_s: float = START_LIMIT_S  # library, cuInit, context and kernels together
+    hung_child: Literal["auto", "leave", "kill"] = "auto"
 
     def __post_init__(self) -> None:
         """Refuse a start that no driver makes, and one that nobody waits for."""
         LibrarySettings.__post_init__(self)
         between(self, "start_limit_s", low=0.5, high=600)
+
+    def leaves_hung(self, wsl: str | None) -> bool:
+        """Return whether a child that hangs in the driver gets no signal. ``wsl``: its version."""
+        return self.hung_child == "leave" or (self.hung_child == "auto" and wsl == "2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

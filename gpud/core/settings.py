@@ -269,7 +269,7 @@ def _decoded(text: bytes, origin: str) -> dict[str, Any]:
             fix="remove everything that is not a setting: the file that is installed has 7 KiB",
         )
     try:
-        return tomllib.loads(text.decode("utf-8"))
+        return tomllib.loads(text.decode("utf-8-sig"))  # Notepad begins files with a mark
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{origin} is not UTF-8: byte {error.start} is 0x{text[error.start]:02x}",
@@ -321,7 +321,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         if kind is None:
             valid = [_env_name(dotted) for dotted, _ in entries(Settings())]
             raise ConfigError(
-                f"the environment sets {name}, which is not a setting" + _suggestion(name, valid)
+                f"the environment sets {name}, which is not a setting" + suggestion(name, valid)
             )
         place = table
         for section in sections:
@@ -379,13 +379,14 @@ def _refuse_unknown(table: Mapping[str, Any], owner: Any, origin: str, prefix: s
             everywhere = [dotted for dotted, _ in entries(Settings())]
             raise ConfigError(
                 f"{origin}: unknown key {prefix}{key}"
-                + _suggestion(f"{prefix}{key}", [*valid, *everywhere])
+                + suggestion(f"{prefix}{key}", [*valid, *everywhere])
             )
         if isinstance(value, dict) and is_dataclass(hints[key]):
             _refuse_unknown(value, hints[key], origin, f"{prefix}{key}.")
 
 
-def _suggestion(word: str, valid: list[str]) -> str:
+def suggestion(word: str, valid: list[str]) -> str:
+    """Return "; did you mean NAME?" for a word that is nearly a valid one, else nothing."""
     begun = (
         [CORRECTIONS[word]]
         if word in CORRECTIONS

@@ -23,22 +23,19 @@ from gpud import regular_file
 from gpud.core import advice, wire, wsl
 from gpud.core.advice import CONTAINER_MARKS, Platform, Situation
 from gpud.core.clock import Instant
-from gpud.core.errors import ConfigError, WireError
+from gpud.core.errors import ConfigError
 from gpud.core.health import Health, Level
-from gpud.core.proc import start_ticks
-from gpud.core.report import STALE_AFTER_S, RootReport
+from gpud.core.report import RootReport
 from gpud.core.settings import Settings
 from gpud.core.wsl import Sections
+from gpud.reports import published_by, root_report
 from gpud.show.document import Status
 
 FILE_LIMIT = 1024 * 1024
 REPORT_LIMIT = 4 * 1024 * 1024
-CLOCK_TOLERANCE_S = 1.0
-"""Root may write between reading the clock and reading the file."""
 AGENT_STALE_AFTER_S = 60.0
 """The agent writes after a change, at most once a second; root's beat is one every 5 s."""
 NO_STATUS = Status()
-NOT_RUNNING = "gpud is not running"
 MOST_NAMES = 4096
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 COMMAND_LIMIT_S = 1.0
@@ -215,28 +212,51 @@ class Machine:
         return None
 
     def run(
-        self, command: Sequence[str], *, stdin: str = "", limit_s: float | None = None
+        self,
+        command: Sequence[str],
+        *,
+        stdin: str = "",
+        limit_s: float | None = None,
+        kill: bool = True,
     ) -> CommandResult:
-        """Run a program that only reads, in plain English; kill it if it takes too long."""
+        """Run a program that only reads, in plain English; kill it if it takes too long.
+
+        ``kill`` False: it is left alone then.
+        """
         limit_s = self.command_limit_s if limit_s is None else limit_s
+        pipe = subprocess.PIPE
         try:
-            ended = subprocess.run(
+            process = subprocess.Popen(
                 command,
-                input=stdin,
-                capture_output=True,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
                 text=True,
                 errors="replace",
-                check=False,
-                timeout=limit_s,
                 cwd="/",
                 env=ENVIRONMENT,
                 start_new_session=True,
             )
-        except subprocess.TimeoutExpired:
-            return CommandResult(None, "", f"no answer within {limit_s:g} s")
         except OSError as error:
             return CommandResult(None, "", _reason(error))
-        return CommandResult(ended.returncode, ended.stdout[:FILE_LIMIT], ended.stderr[:FILE_LIMIT])
+        try:
+            out, err = process.communicate(stdin, limit_s)
+        except subprocess.TimeoutExpired:
+            if kill:
+                process.kill()
+                process.wait()
+            else:
+                _left.append(process)
+            return CommandResult(None, "", f"no answer within {limit_s:g} s")
+        finally:
+            for file in (process.stdin, process.stdout, process.stderr):
+                if file is not None:
+                    file.close()
+        return CommandResult(process.returncode, out[:FILE_LIMIT], err[:FILE_LIMIT])
+
+
+_left: list[subprocess.Popen[str]] = []
+"""Programs that were left alone."""
 
 
 def _listed(place: Path) -> tuple[str, ...]:
@@ -252,26 +272,9 @@ def this_machine(
     root, silence = root_report(Path(settings.run_dir, "root.json"), now)
     path = Path(settings.run_dir, "agent.json")
     agent = agent_status(path, now) if root else NO_STATUS
+    if agent is not NO_STATUS and not published_by(path, root):
+        agent = NO_STATUS
     return Machine(settings, person(environ), environ, now, root, silence, agent, settings_error)
-
-
-def root_report(path: Path, now: Instant) -> tuple[RootReport | None, str]:
-    """Return root's report if it is fresh, or why there is none. Errors: none."""
-    try:
-        report = wire.decode(regular_file.read(path, REPORT_LIMIT), RootReport)
-    except FileNotFoundError:
-        return None, NOT_RUNNING
-    except OSError as error:
-        return None, f"cannot read {path}: {error.strerror}"
-    except WireError as error:
-        return None, f"{path}: {error}"
-    age_s, process = now.mono_s - report.beat_s, report.process
-    # The report of a killed supervisor stays, so its process is looked up too.
-    stat = regular_file.text(Path(f"/proc/{process.pid}/stat")) or ""
-    fresh = -CLOCK_TOLERANCE_S <= age_s <= STALE_AFTER_S
-    if not fresh or start_ticks(stat) != process.start_ticks:
-        return None, NOT_RUNNING
-    return report, ""
 
 
 def agent_status(path: Path, now: Instant) -> Status:

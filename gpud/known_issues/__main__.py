@@ -15,8 +15,12 @@ These are facts from public threads. Long threads were not read in full, and a s
 single report. **On** names the versions: *to*, *from* are bounds that the evidence gives;
 *reported on* are versions on which somebody saw it, and says nothing of others. **Said when**:
 gpud speaks of an entry for the versions alone (*build*), for the versions and a symptom together
-(*build+symptom*), or for the symptom (*symptom*). `gpud doctor` names the entries whose versions
-are enough.
+(*build+symptom*), or for the symptom (*symptom*).
+
+`gpud doctor`, `gpud status` and the page name what concerns a machine: *applies*, the versions are
+within the bounds; *reported*, somebody saw it on these versions; *seen*, its trace was found here.
+Only what was seen together with a GPU call that failed or stalled is an alert
+([alerts.md](alerts.md)); `gpud_known_issue_info` has all of it ([metrics.md](metrics.md)).
 
 | Fault | On | Effect | What to do | Fixed in | Said when | Evidence |
 |---|---|---|---|---|---|---|

@@ -1,4 +1,4 @@
-"""Relation of a machine to the catalogue: which entries are about its versions.
+"""Relation of a machine to the catalogue: which entries are about its versions and its traces.
 
 What is not known of a machine matches nothing, and a version on which a fault was once reported is
 not said to be affected by it. Pure.
@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpud.known_issues.catalogue import VERSIONS, KnownIssue, Range, ReportWhen
+from gpud.known_issues.catalogue import VERSIONS, IssueEffect, KnownIssue, Range, ReportWhen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+    from gpud.known_issues.catalogue import TextOrigin
 
 WINDOWS_BUILD_NUMBERS = 3
 """10.0.26200: the fourth number changes with every monthly update."""
+LONGEST_TEXT = 1024
+"""Characters of a line that patterns are run on."""
 
 
 class MachineFacts(msgspec.Struct, frozen=True):
@@ -44,24 +48,14 @@ class Relation(StrEnum):
 
 def relation(entry: KnownIssue, facts: MachineFacts) -> Relation:
     """Return how an entry relates to a machine."""
-    applies = entry.applies
-    platforms = {facts.platform, "any"} | ({"windows"} if facts.platform == "wsl2" else set())
-    ranges = {name: getattr(applies, name) for name in VERSIONS}
-    versions = [
-        (name, _readable(getattr(facts, name)), span) for name, span in ranges.items() if span
-    ]
-    if applies.platform not in platforms or any(
-        have is not None and _outside(have, span) for _, have, span in versions
-    ):
-        return Relation.OTHER
-    if not _of_capability(applies.compute_capability, facts.compute_capability):
-        return Relation.UNKNOWN if facts.compute_capability is None else Relation.OTHER
-    if applies.needs:
-        return Relation.UNKNOWN
+    excluded = _excluded(entry, facts)
+    if excluded is not None:
+        return excluded
+    versions = _versions(entry, facts)
     bounded = [have for _, have, span in versions if span.bounded]
     if bounded or not any(span.observed for _, _, span in versions):
         return Relation.UNKNOWN if None in bounded else Relation.APPLIES
-    reports = [_reported(name, have, span) for name, have, span in versions if span.observed]
+    reports = [_reported(*version) for version in versions if version[2].observed]
     if False in reports:
         return Relation.OTHER
     return Relation.UNKNOWN if None in reports else Relation.REPORTED
@@ -77,6 +71,71 @@ def by_version(
         for entry, kind in related
         if entry.report_when is ReportWhen.BUILD and kind in {Relation.APPLIES, Relation.REPORTED}
     ]
+
+
+def explains(entry: KnownIssue, facts: MachineFacts, *, common: bool = False) -> bool:
+    """Return whether a trace of an entry may be taken for its fault on this machine.
+
+    What is known must not contradict: platform, bounds, compute capability. An entry of
+    "build+symptom" needs a version that is within the bounds or on which it was reported; one of
+    "build", and a trace that healthy machines leave too (``common``), needs all of them.
+    """
+    if relation(entry, facts) in {Relation.APPLIES, Relation.REPORTED}:
+        return True
+    if common or entry.report_when is ReportWhen.BUILD or _excluded(entry, facts) is not None:
+        return False
+    if entry.report_when is ReportWhen.SYMPTOM:
+        return True
+    versions = _versions(entry, facts)
+    reported = any(_reported(*version) for version in versions)
+    return reported and not any(span.bounded for _, _, span in versions)
+
+
+def common_regexes(entries: Iterable[KnownIssue]) -> frozenset[str]:
+    """Return the patterns of harmless entries: what they match, healthy machines write too."""
+    harmless = (entry for entry in entries if entry.effect is IssueEffect.NONE)
+    return frozenset(pattern.regex for entry in harmless for pattern in entry.patterns)
+
+
+def patterns(
+    entries: Iterable[KnownIssue], where: TextOrigin
+) -> Mapping[str, tuple[re.Pattern[str], ...]]:
+    """Return the patterns of each entry that are looked for in texts of one origin.
+
+    Common ones only where an entry has no other; harmless entries have none. Errors: ``re.error``.
+    """
+    entries = tuple(entries)
+    common, found = common_regexes(entries), {}
+    for entry in entries:
+        regexes = [pattern.regex for pattern in entry.patterns if pattern.where is where]
+        telling = [regex for regex in regexes if regex not in common] or regexes
+        if telling and entry.effect is not IssueEffect.NONE:
+            found[entry.id] = tuple(map(re.compile, telling))
+    return found
+
+
+def matches(patterns: Iterable[re.Pattern[str]], text: str) -> bool:
+    """Return whether a text, bounded by whoever gives it, matches one of the patterns."""
+    return any(pattern.search(text) for pattern in patterns)
+
+
+def _excluded(entry: KnownIssue, facts: MachineFacts) -> Relation | None:
+    """Return why an entry is not about a machine, apart from the versions it was reported on."""
+    applies = entry.applies
+    platforms = {facts.platform, "any"} | ({"windows"} if facts.platform == "wsl2" else set())
+    if applies.platform not in platforms or any(
+        have is not None and _outside(have, span) for _, have, span in _versions(entry, facts)
+    ):
+        return Relation.OTHER
+    if not _of_capability(applies.compute_capability, facts.compute_capability):
+        return Relation.UNKNOWN if facts.compute_capability is None else Relation.OTHER
+    return Relation.UNKNOWN if applies.needs else None
+
+
+def _versions(entry: KnownIssue, facts: MachineFacts) -> list[tuple[str, str | None, Range]]:
+    """Return the versions that an entry names: which, the machine's, the entry's."""
+    spans = ((name, getattr(entry.applies, name)) for name in VERSIONS)
+    return [(name, _readable(getattr(facts, name)), span) for name, span in spans if span]
 
 
 def boot_grace_s(entries: Iterable[KnownIssue], facts: MachineFacts) -> float:

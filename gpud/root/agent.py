@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import gpud
 from gpud.core.clock import Backoff
 from gpud.core.errors import ConfigError
-from gpud.core.report import AgentReport, ProcessRef
+from gpud.core.report import FIX, AgentReport, ProcessRef
 from gpud.core.settings import GROUP, LOCK, SOCKET
 from gpud.root import files, process
 
@@ -77,6 +77,24 @@ def check_user(settings: Settings) -> pwd.struct_passwd | None:
     return user
 
 
+def check_files(settings: Settings, config: Path) -> None:
+    """Let the agent's user read the settings files, where we are root.
+
+    Errors: ``ConfigError``, with the fix.
+    """
+    user = choose_user(settings, os.environ)
+    if user is None:
+        return
+    command = [*default_command(settings, config), "--check"]
+    agent = AgentManager(settings, command, user, {}, config_path=config)
+    ran = subprocess.run(
+        agent.argv(), capture_output=True, text=True, errors="replace", env={}, check=False
+    )
+    if ran.returncode:
+        message, _, fix = ran.stderr.strip().removeprefix("gpud: ").partition(FIX)
+        raise ConfigError(message, fix=fix or None)
+
+
 def default_command(settings: Settings, config_path: Path | None) -> list[str]:
     """Give the command line of the real agent."""
     line = [sys.executable, "-I", "-m", "gpud.agent", "--home", settings.home]
@@ -129,6 +147,7 @@ class AgentManager:
     failures: int = 0
     restarts: int = 0
     detail: str | None = None
+    fix: str | None = None
 
     def start(self, now_s: float) -> None:
         """Start it. Errors: none; one that cannot start is an end, with its back-off."""
@@ -140,7 +159,7 @@ class AgentManager:
                 files.rotate(log, LARGEST_LOG)
                 output = files.append(log)
             self.child = subprocess.Popen(
-                self._argv(),
+                self.argv(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -164,7 +183,9 @@ class AgentManager:
         if code > 0 and not self.foreground:
             last = files.tail(Path(self.settings.log_dir, "agent.log"), LAST_LINES)
             how = f"{how}: {last[-1]}" if last else how
+        how, _, fix = how.partition(FIX)
         self._failed(how, now_s, jitter)
+        self.fix = fix or None
         if -code in SENT_FROM_OUTSIDE:
             self.next_try_s = min(self.next_try_s, now_s + LONGEST_REST_AFTER_A_KILL_S)
 
@@ -176,6 +197,7 @@ class AgentManager:
             user=None if self.user is None else self.user.pw_name,
             restarts=self.restarts,
             detail=self.detail,
+            fix=self.fix,
         )
 
     def _failed(self, how: str, now_s: float, jitter: float) -> None:
@@ -185,7 +207,8 @@ class AgentManager:
         self.detail = how
         self.child = self.process = None
 
-    def _argv(self) -> list[str]:
+    def argv(self) -> list[str]:
+        """Give the command line that becomes the user and runs the agent."""
         line = [sys.executable, "-I", "-m", "gpud.root.drop", "--parent", str(os.getpid())]
         if self.user is not None:
             line += ["--user", self.user.pw_name]

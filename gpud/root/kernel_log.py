@@ -9,15 +9,22 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpud.core import wire
 from gpud.core.report import KernelLogReport, KernelTrouble
+from gpud.known_issues.catalogue import TextOrigin, catalogue
+from gpud.known_issues.matching import patterns
 from gpud.root import dxg
+from gpud.root.traces import KnownTraces
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from gpud.root.traces import Patterns
 
 LOOK_EVERY_S = 1.0
 OPEN_AGAIN_S = 60.0
@@ -52,6 +59,8 @@ class KernelLog:
         self._overruns = 0
         self._tally = dxg.Tally()
         self._last: KernelTrouble | None = None
+        self._patterns, self._no_catalogue = _known()
+        self._traces = KnownTraces(self._patterns)
 
     def step(self, now_s: float) -> None:
         """Take what was written since the last look, at most once a second, never waiting."""
@@ -61,21 +70,12 @@ class KernelLog:
         if self._fd < 0 and not self._opened():
             self._next_s = now_s + OPEN_AGAIN_S
             return
-        for _ in range(MOST_RECORDS):
-            try:
-                raw = self._read(self._fd, LARGEST_RECORD)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno == errno.EPIPE:  # overwritten meanwhile; the next read goes on
-                    self._overruns += 1
-                    continue
-                self._failed(error)
-                self._next_s = now_s + OPEN_AGAIN_S
-                return
-            if not raw:
-                return
-            self._take(raw)
+        try:
+            self._take_new()
+        except OSError as error:
+            self._failed(error)
+            self._next_s = now_s + OPEN_AGAIN_S
+        self._traces.settle(self._boot_s())
 
     def report(self) -> KernelLogReport:
         """Give what is known, or why nothing is."""
@@ -89,6 +89,8 @@ class KernelLog:
             last=self._last,
             recent={str(kind): count for kind, count in tally.recent(boot_s).items()},
             unusual=tally.unusual(boot_s),
+            traces=dict(self._traces.found),
+            catalogue=self._no_catalogue,
         )
 
     def close(self) -> None:
@@ -97,15 +99,29 @@ class KernelLog:
             os.close(self._fd)
             self._fd = -1
 
+    def _take_new(self) -> None:
+        for _ in range(MOST_RECORDS):
+            try:
+                raw = self._read(self._fd, LARGEST_RECORD)
+            except BlockingIOError:
+                return
+            except BrokenPipeError:  # overwritten meanwhile; the next read goes on
+                self._overruns += 1
+                continue
+            if not raw:
+                return
+            self._take(raw)
+
     def _take(self, raw: bytes) -> None:
         line = dxg.record(raw.decode("utf-8", "replace"))
         if line is None:
             return
         before, self._tally = self._tally, self._tally.with_line(line)
+        booted_s = time.time() - self._boot_s()
         last = self._tally.last
         if last is not None and last is not before.last:
-            at_s = time.time() - (self._boot_s() - line.at_s)
-            self._last = KernelTrouble(last.slug, last.words, at_s)
+            self._last = KernelTrouble(last.slug, last.words, booted_s + line.at_s)
+        self._traces.take(line, booted_s)
 
     def _opened(self) -> bool:
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY
@@ -115,7 +131,7 @@ class KernelLog:
             self._failed(error)
             return False
         self._unreadable, self._tally, self._overruns = None, dxg.Tally(), 0
-        self._last = None
+        self._last, self._traces = None, KnownTraces(self._patterns)
         return True
 
     def _failed(self, error: OSError) -> None:
@@ -123,3 +139,11 @@ class KernelLog:
         unknown = ("failed", f"{{path}}: {error.strerror}")
         reason, detail = _WHY.get(error.errno or 0, unknown)
         self._unreadable = (reason, detail.format(path=self._path))
+
+
+def _known() -> tuple[Patterns, str | None]:
+    """Return the catalogue's patterns for the kernel's log, or the reason why there are none."""
+    try:
+        return patterns(catalogue(), TextOrigin.KERNEL_LOG), None
+    except (OSError, *wire.UNREADABLE, re.error, OverflowError) as error:
+        return {}, f"the catalogue of known faults cannot be used: {error}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta, structs
@@ -64,12 +65,16 @@ class DockerReply(msgspec.Struct, rename="pascal"):
 
 
 def learned(facts: Facts, answer: bytes) -> Facts:
-    """Update the facts by an answer; one of another shape or size changes nothing."""
+    """Update the facts by an answer; a field of another shape or size changes nothing."""
     try:
-        fields = msgspec.json.decode(answer, type=DockerReply)
+        sent = msgspec.json.decode(answer, type=dict[str, msgspec.Raw])
     except wire.UNREADABLE:
         return facts
-    new = {name: value for name, value in structs.asdict(fields).items() if value is not None}
+    new: dict[str, Any] = {}
+    for field in structs.fields(DockerReply):
+        with contextlib.suppress(*wire.UNREADABLE):
+            value = msgspec.json.decode(sent.get(field.encode_name, b"null"), type=field.type)
+            new |= {} if value is None else {field.name: value}
     return replace(facts, **new)
 
 

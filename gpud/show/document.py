@@ -382,6 +382,27 @@ class AlertReport(msgspec.Struct, frozen=True):
         return min([self.starts_s, *(piece.since_s for piece in self.evidence)])
 
 
+class FaultReport(msgspec.Struct, frozen=True):
+    """A known fault, of docs/known-issues.md, that was seen here or is of this machine's versions.
+
+    ``state``: "seen", "applies" (the versions are within its bounds) or "reported" (somebody met it
+    on these versions). ``alarm``: it was seen together with a GPU call that failed or stalled.
+    ``evidence`` quotes the kernel or a driver; ``count`` and ``at_s`` (the last) are of its traces.
+    """
+
+    id: str
+    state: str = ""
+    effect: str = ""
+    title: str = ""
+    fix: str | None = None
+    source: str = ""
+    confidence: str = ""
+    evidence: str | None = None
+    at_s: float | None = None
+    count: int = 0
+    alarm: bool = False
+
+
 class StoreSize(msgspec.Struct, frozen=True):
     """How much the history holds. ``waiting`` runs are in memory only, ``dropped`` ones lost.
 
@@ -453,6 +474,7 @@ class Status(msgspec.Struct, frozen=True, dict=True):
     telemetry: TelemetryReport = TelemetryReport()
     alerts: tuple[AlertReport, ...] = ()
     sinks: Mapping[str, SinkState] = {}
+    known_faults: tuple[FaultReport, ...] = ()
     store: StoreSize | None = None
     counters: Counters = Counters()
     schema_version: int = SCHEMA_VERSION

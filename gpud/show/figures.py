@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 APART: Final = (("cold", "after idling"), ("first", "for the first time"))
 """Modes of one probe that no axis can share with the others, by what is in their names."""
 CROSSOVER: Final = "crossover"
-LAUNCH: Final = "launch"
-SPREAD: Final = ("submit", "roundtrip")
-"""Modes whose distribution is drawn."""
 FLAGS: Final = {
     "busy": "GPU in use",
     "low": "slow clocks",
@@ -243,33 +240,15 @@ def _notes(shown: model.Input, run: LastRun) -> Iterator[model.Block]:
         yield model.Paragraph((words, model.Prose(mode.detail or mode.reason, 400)), "quiet")
 
 
-def distribution(shown: model.Input) -> model.Section:
-    """Make the distributions of each GPU's last launches: the tail is what people feel."""
-    runs = [run for run in shown.probes if run.probe == LAUNCH and run.samples]
-    charts = [
-        model.Chart(
-            f"spread-{_slug(place(run.gpu))}-{sample.mode}",
-            model.Styled(f"{called(LAUNCH, sample.mode)} on {place(run.gpu)}", "strong"),
-            "distribution",
-            {"probe": LAUNCH, "mode": sample.mode, "gpu": shown.uuid(run.gpu), "unit": "seconds"},
-            [],
-        )
-        for run in runs
-        for sample in run.samples
-        if sample.mode in SPREAD
-    ]
-    blocks = [model.Detail([model.Group(charts)])] if charts else []
-    return model.Section("distribution", "Distribution of the last run", blocks, "Distribution")
-
-
 def crossover(shown: model.Input) -> model.Section:
-    """Make the curve of each GPU beside the CPU; a run without a result says why."""
-    charts = [_crossover(shown, run) for run in shown.probes if run.probe == CROSSOVER]
+    """Say from which size on each GPU beats the CPU; a run without a result says why."""
+    charts = [_crossover(run) for run in shown.probes if run.probe == CROSSOVER]
     title = "Where the GPU begins to win"
-    return model.Section("crossover", title, [model.Group(charts)] if charts else [], "Crossover")
+    blocks = [model.Group(charts)] if charts else []
+    return model.Section("crossover", title, blocks, "Crossover", wide=True)
 
 
-def _crossover(shown: model.Input, run: LastRun) -> model.Chart:
+def _crossover(run: LastRun) -> model.Chart:
     name, where = f"crossover-{_slug(place(run.gpu))}", place(run.gpu)
     title = f"Matrix product, {where} beside the CPU"
     when = (
@@ -284,9 +263,7 @@ def _crossover(shown: model.Input, run: LastRun) -> model.Chart:
         side = human(run.samples[0].median, "elements")
         fast = " on the GPU is faster, copies included"
         result = ("From ", model.Styled(side, "strong"), fast, when)
-    data = {"probe": CROSSOVER, "gpu": shown.uuid(run.gpu), "unit": "seconds"}
-    kind = "crossover" if run.curve else None
-    return model.Chart(name, model.Styled(title, "strong"), kind, data, [model.Paragraph(result)])
+    return model.Chart(name, model.Styled(title, "strong"), None, {}, [model.Paragraph(result)])
 
 
 def drivers(shown: model.Input) -> model.Section:

@@ -44,6 +44,7 @@ COMPONENTS: Final = {
     "alerts": "telling people",
     "gate": "measuring",
     "settings": "the settings",
+    "status_file": "gpud status",
 }
 """Names for people. Of several that are equally bad the first is named: others follow from it."""
 MOST: Final = 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpud.show import figures, gpus, machine, model
+from gpud.show import figures, gpus, known_faults, machine, model
 from gpud.show.headline import SLOWER, alerts, first_fix, headline, unacknowledged
 from gpud.show.text import section_lines
 from gpud.show.units import lasted, moment, plural
@@ -19,7 +19,7 @@ STYLES: Final = (GOOD, UNSURE, BAD)
 STALE_FROM_S: Final = 10.0
 """From when on it is said how old the document is: a living agent writes it every second."""
 BRIEF: Final = frozenset(
-    {"alerts", "docker", "gpus", "figures", "events", "skips", "health", "cost"}
+    {"alerts", "faults", "docker", "gpus", "figures", "events", "skips", "health", "cost"}
 )
 """Sections of a screen that is not high enough for all of them."""
 
@@ -27,21 +27,24 @@ BRIEF: Final = frozenset(
 def sections(shown: model.Input) -> list[model.Section]:
     """Make every section that has something to show, in the order of page and screen.
 
-    Health comes first where a part is not well, for it has the reason.
+    Health comes first where a part is not well, for it has the reason; so do known faults that were
+    seen.
     """
     health, is_well = machine.health(shown), shown.document.state == "ok"
+    faults, any_seen = known_faults.section(shown), known_faults.seen(shown.document)
     made = (
         alerts(shown.document, limit=3 if shown.brief else 20),
+        *((faults,) if any_seen else ()),
         *(() if is_well else (health,)),
         machine.docker(shown),
         gpus.section(shown),
         figures.section(shown),
-        figures.distribution(shown),
         figures.crossover(shown),
         figures.drivers(shown),
         machine.changes(shown),
         machine.skips(shown),
         *((health,) if is_well else ()),
+        *(() if any_seen else (faults,)),
         machine.telemetry(shown),
         machine.cost(shown),
         machine.sinks(shown),

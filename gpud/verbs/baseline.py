@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpud import client, output
-from gpud.agent.regression.commands import CPU, EVERYTHING, Choice
+from gpud.agent.regression.commands import CPU, EVERYTHING, Choice, with_uuid
 from gpud.arguments import OK
 from gpud.core.errors import ConfigError, GpudError
 from gpud.core.requests import AcceptRequest, ChoiceLine, ResetRequest
@@ -52,7 +52,9 @@ def run(options: argparse.Namespace, place: Place) -> int:
         return place.report_absent(run_dir, as_json=options.json)
     with legible():
         status = read(published)
-        streams = chosen(status, with_uuid(_choice(options), status))
+        choice = _choice(options)
+        choice = replace(choice, gpu=with_uuid(choice.gpu, status.gpus))
+        streams = chosen(status, choice)
         rows = published_rows(published.get("streams"), status.streams, streams)
         shown = output.drawn(*tables(streams, status))
     if options.json:
@@ -68,26 +70,10 @@ def published_rows(published: Any, parts: Sequence[object], chosen: Sequence[obj
     return [row for each in chosen for row, part in rows if part is each]
 
 
-def with_uuid(choice: Choice, status: Status) -> Choice:
-    """Put the UUID in the place of a GPU's number; what is no number stays.
-
-    Errors: ``GpudError`` for a number that no GPU has.
-    """
-    if choice.gpu is None or not (choice.gpu.isascii() and choice.gpu.isdigit()):
-        return choice
-    for uuid, gpu in status.gpus.items():
-        if str(gpu.number) == choice.gpu:
-            return replace(choice, gpu=uuid)
-    gpus = sorted(status.gpus.values(), key=lambda gpu: gpu.number)
-    there = ", ".join(f"{gpu.number} ({gpu.name})" for gpu in gpus)
-    fix = f"one of: {escaped(there)}" if there else None
-    raise GpudError(f"there is no GPU {choice.gpu:.60}", fix=fix)
-
-
 def chosen(status: Status, choice: Choice) -> list[StreamReport]:
     """Return the streams of a choice, whose GPU is a UUID's beginning, or "cpu".
 
-    Errors: ``GpudError`` where there is none, with what there is.
+    Errors: ``ConfigError`` where there is none, with what there is.
     """
     streams = [
         stream
@@ -98,7 +84,7 @@ def chosen(status: Status, choice: Choice) -> list[StreamReport]:
     ]
     if status.streams and not streams:
         names = dict.fromkeys(f"{stream.probe} {stream.mode}" for stream in status.streams)
-        raise GpudError("nothing that is judged has this name", fix=f"one of: {', '.join(names)}")
+        raise ConfigError("nothing that is judged has this name", fix=f"one of: {', '.join(names)}")
     return streams
 
 
@@ -165,7 +151,7 @@ def _accept(options: argparse.Namespace, place: Place, settings: Settings) -> in
     choices = _choices(place, settings, request)
     published = document(Path(settings.run_dir))
     if published is None:
-        raise GpudError("gpud has not published its status yet", fix="try again in a few seconds")
+        raise place.absence(Path(settings.run_dir))
     with legible():
         status = read(published)
         name = ", ".join(_choice_name(choice, status) for choice in choices)

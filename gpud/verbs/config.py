@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpud import settings_files
-from gpud.arguments import OK, PROBLEM
+from gpud import discovery, settings_files
+from gpud.arguments import OK, PROBLEM, USAGE
 from gpud.core.errors import ConfigError, KeyPairError
 from gpud.core.sample import SCHEMA_VERSION
-from gpud.core.settings import SECRET_KEYS, entries, secrets_path
+from gpud.core.settings import SECRET_KEYS, entries, secrets_path, suggestion
 from gpud.core.text import pasteable
 from gpud.output import say
 from gpud.place import as_the_agent
@@ -34,10 +34,10 @@ def run(options: argparse.Namespace, place: Place) -> int:
     if options.action == "hash-password":
         print(_hashed(_password()))
         return OK
+    if options.action == "check":
+        return _check(place, as_json=options.json)
     settings = place.settings()
     hidden = settings_files.unreadable_secrets(place.home)
-    if options.action == "check":
-        return _check(settings, place, hidden)
     return _show(settings, place, hidden, as_json=options.json)
 
 
@@ -57,33 +57,89 @@ def _show(settings: Settings, place: Place, hidden: Path | None, *, as_json: boo
     return OK
 
 
-def _check(settings: Settings, place: Place, hidden: Path | None) -> int:
-    """Check the settings as the agent uses them, and who else can read what is secret in them."""
-    from gpud.root import agent
+def _check(place: Place, *, as_json: bool) -> int:
+    """Print what a start of gpud finds in the settings files, and who else can read secrets there.
 
-    agent.check_user(settings)
-    place.warn()
-    exposed = settings_files.exposed(place.config, place.home)
-    for file in exposed:
-        say(f"gpud: {file}\n  fix: {file.fix}", error=True)
-    if settings.http.tls_server_config.enabled:
-        _check_key_pair(settings, place)
-    if exposed:
+    Errors: ``ConfigError``; where a document was asked for it is a problem in that.
+    """
+    problems: list[tuple[str, str | None]] = []
+    notes: list[str] = []
+    files, refusal = [], None
+    try:
+        files = _checked_files(place, problems, notes)
+    except ConfigError as error:
+        refusal = error
+    if as_json:
+        problems += [(str(refusal), refusal.fix)] if refusal else []
+        document = {
+            "schema_version": SCHEMA_VERSION,
+            "state": "problem" if problems else "ok",
+            "files": [str(path) for path in files],
+            "problems": [{"message": message, "fix": fix} for message, fix in problems],
+            "notes": notes,
+        }
+        print(json.dumps(document), flush=True)
+        return USAGE if refusal else PROBLEM if problems else OK
+    for note in notes:
+        say(f"gpud: {note}", error=True)
+    for message, fix in problems:
+        say(f"gpud: {message}\n  fix: {fix}", error=True)
+    if refusal is not None:
+        raise refusal
+    if problems:
         return PROBLEM
-    files = [place.config, Path(secrets_path(place.home))]
-    files = [path for path in files if path != hidden and path.exists()]
     for path in files:
         say(f"{path} is valid")
     if not files:
         say(f"{place.config} does not exist; the defaults hold")
-    if hidden is not None:
-        look = pasteable("sudo gpud config check", place.program)
-        say(f"you may not read {hidden}; {look} looks at it too")
     return OK
 
 
-def _check_key_pair(settings: Settings, place: Place) -> None:
-    """Load the listener's certificate as the agent will. Errors: ``ConfigError``."""
+def _checked_files(
+    place: Place, problems: list[tuple[str, str | None]], notes: list[str]
+) -> list[Path]:
+    """Check the files, and return those that were read. Errors: ``ConfigError``."""
+    from gpud.root import agent
+
+    settings, hidden = place.settings(), settings_files.unreadable_secrets(place.home)
+    look = pasteable("sudo gpud config check", place.program)
+    if hidden is not None:
+        notes.append(f"you may not read {hidden}; {look} looks at it too")
+    agent.check_user(settings)
+    notes += place.warnings()
+    exposed = settings_files.exposed(place.config, place.home)
+    problems += [(str(file), file.fix) for file in exposed]
+    problems += _unknown_names(settings, place.config)
+    agent.check_files(settings, place.config)
+    if settings.http.tls_server_config.enabled and (trouble := _unseen_key_pair(settings, place)):
+        notes.append(f"{trouble}: not by you; {look} looks as the agent does")
+    both = (place.config, Path(secrets_path(place.home)))
+    return [path for path in both if path != hidden and path.exists()]
+
+
+def _unknown_names(settings: Settings, config: Path) -> list[tuple[str, str]]:
+    """Say which probes and sinks are disabled that do not exist, each with the fix."""
+    from gpud.agent.alerts import sinks
+    from gpud.child import probes
+
+    unknown = []
+    for key, what, disabled, folder in (
+        ("probes.disabled", "probe", settings.probes.disabled, probes),
+        ("alerts.disabled", "sink", settings.alerts.disabled, sinks),
+    ):
+        there = discovery.names(folder)
+        for name in set(disabled) - set(there):
+            guess = suggestion(name, list(there))
+            fix = f"correct {key}: {', '.join(there)}"
+            unknown.append((f"{config}: {key}: there is no {what} {name}{guess}", fix))
+    return unknown
+
+
+def _unseen_key_pair(settings: Settings, place: Place) -> KeyPairError | None:
+    """Load the listener's certificate as the agent will; return why we may not where it may.
+
+    Errors: ``ConfigError``.
+    """
     from gpud import keypair
 
     if os.geteuid() == 0:
@@ -94,7 +150,8 @@ def _check_key_pair(settings: Settings, place: Place) -> None:
         own = Path(settings.run_dir, "agent")
         if not (error.unreadable and own.is_dir() and own.stat().st_uid != os.geteuid()):
             raise ConfigError(str(error), fix=error.fix) from error
-        say(f"{error}: not by you; sudo gpud config check looks as the agent does")
+        return error
+    return None
 
 
 def _password() -> bytes:

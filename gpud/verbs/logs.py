@@ -197,7 +197,8 @@ def document(entry: LogEntry) -> dict[str, Any]:
     if entry.event is None:
         return {**head, "raw": entry.raw}
     head |= {"level": entry.level, "event": entry.event}
-    return {**head, **{key: value for key, value in entry.fields.items() if key not in head}}
+    fields = entry.fields.items()
+    return {**head, **{f"field_{key}" if key in head else key: value for key, value in fields}}
 
 
 def drawn(entry: LogEntry) -> Line:

@@ -126,6 +126,7 @@ async def _measure_here(settings: Settings, request: ProbeRequest, progress: Pro
         platform=advice.of(facts),
         gpu_from_s=0.0 if boot is None else boot.mono_s,
         contexts=GpuContexts(Path(settings.state_dir), platform.boot_id(), plan.budget),
+        leave_hung=settings.cuda.leaves_hung(facts.get("wsl")),
     )
     progress.launcher = launcher
     try:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import gpud
 from gpud import portholder
 from gpud.arguments import OK
-from gpud.core.errors import DeniedError
+from gpud.core.errors import AlreadyRunning, DeniedError
 from gpud.output import say
+from gpud.reports import latest_root_report
 
 if TYPE_CHECKING:
     import argparse
@@ -35,15 +37,15 @@ def run(options: argparse.Namespace, place: Place) -> int:
     place.root_only()
     if options.verb == "down":
         return _down(place, docker=options.docker)
-    settings = _startable(place)
+    settings = _startable(place, running=options.verb == "restart")
     if options.verb == "run":
         return _run(settings, place)
     from gpud.root import control
 
     start = control.up if options.verb == "up" else control.restart
+    ran_on = "; dockerd and its containers ran on" if _dockerd_up(settings) else ""
     code = start(settings, config_path=place.config)
-    restarted = "gpud has restarted; dockerd and its containers ran on"
-    say("gpud runs" if options.verb == "up" else restarted)
+    say("gpud runs" if options.verb == "up" else f"gpud has restarted{ran_on}")
     return code
 
 
@@ -64,31 +66,47 @@ def _through_sudo(options: argparse.Namespace, place: Place) -> int:
     raise DeniedError(f"gpud {options.verb} needs root, and no sudo rule gives it to you", fix=fix)
 
 
-def _startable(place: Place) -> Settings:
-    """Check all settings as the agent will, and return what root itself needs: without secrets."""
+def _startable(place: Place, *, running: bool) -> Settings:
+    """Check all settings as the agent will, and return what root itself needs: without secrets.
+
+    What is ``running`` goes on where the agent's user could not read the files.
+    """
     from gpud.root import agent
 
-    agent.check_user(place.settings())
-    place.warn()
+    settings = place.settings()
+    agent.check_user(settings)
+    for warning in place.warnings():
+        say(f"gpud: {warning}", error=True)
+    if running:
+        agent.check_files(settings, place.config)
     return place.settings(with_secrets=False)
 
 
 def _down(place: Place, *, docker: bool) -> int:
     from gpud.root import control
 
-    stopped = control.down(place.settings(), docker=docker)
+    settings = place.usable_settings()  # what runs can be stopped whatever stands in the file
+    dockerd_up = _dockerd_up(settings)
+    stopped = control.down(settings, docker=docker)
     state = "gpud has stopped" if stopped.supervisor else "gpud was not running"
     if stopped.dockerd:
         state += "; dockerd has stopped"
-    elif stopped.supervisor and not docker:
+    elif stopped.supervisor and dockerd_up and not docker:
         state += "; dockerd and its containers run on"
     say(f"{state}. {NO_START}" if place.installed else state)
     return OK
 
 
+def _dockerd_up(settings: Settings) -> bool:
+    report = latest_root_report(Path(settings.run_dir))
+    return report is not None and report.dockerd.up is True
+
+
 def _run(settings: Settings, place: Place) -> int:
     from gpud.root import control
 
+    if (running := control.lock_holder(Path(settings.run_dir))) is not None:
+        raise AlreadyRunning(running.pid)
     url = settings.http.url
     listener = portholder.listener_of(settings.http.port) if settings.http.port else None
     links = f"page {url}/  metrics {url}/metrics"

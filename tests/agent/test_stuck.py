@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +17,7 @@ from gpud.child.probes import cpu_call, launch
 from gpud.core.health import Level
 from gpud.core.sample import Job, Reason, Skip
 from tests import snapshots
+from tests.agent.leaping import Clock
 from tests.agent.serve.metrics.scraping import scrape
 from tests.child.running import GPU
 from tests.fuse import Stalling, stalling, usable
@@ -43,43 +43,21 @@ ON_GPU, ON_CPU = Job("launch", gpu=GPU), Job("cpu_call")
 LAUNCH, CPU_CALL = launch.SPEC, cpu_call.SPEC
 
 
-class Clock:
-    """The time of launchers and their event loop. It leaps once a child waits in the kernel.
-
-    So no child needs to come that far within a budget, and no deadline is waited for.
-    """
-
-    def __init__(self) -> None:
-        self._ahead_s = 0.0
-
-    def monotonic(self) -> float:
-        return time.monotonic() + self._ahead_s
-
-    def time(self) -> float:
-        return time.time()
-
-    def run(self, story: Coroutine[Any, Any, None]) -> None:
-        def loop() -> asyncio.AbstractEventLoop:
-            made = asyncio.SelectorEventLoop()
-            made.time = self.monotonic  # type: ignore[method-assign]
-            return made
-
-        with asyncio.Runner(loop_factory=loop) as runner:
-            runner.run(story)
-
-    async def overdue(self, stalled: Stalling, run: Coroutine[Any, Any, RunReport]) -> RunReport:
-        """Let a run come to the file that does not answer, and its deadline pass."""
-        task = asyncio.create_task(run)
-        await asyncio.to_thread(stalled.waiting.wait, LIMIT_S)
-        self._ahead_s += 3600.0
-        return await task
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr("gpud.agent.measure.launch.time", made)
     return made
+
+
+async def overdue(
+    clock: Clock, stalled: Stalling, run: Coroutine[Any, Any, RunReport]
+) -> RunReport:
+    """Let a run come to the file that does not answer, and its deadline pass."""
+    task = asyncio.create_task(run)
+    await asyncio.to_thread(stalled.waiting.wait, LIMIT_S)
+    clock.leap()
+    return await task
 
 
 class StateBoard(Board):
@@ -151,7 +129,7 @@ def test_driver_call_that_the_kernel_keeps_stops_gpu_work_until_it_ends(
         agent = Agent(tmp_path / "gpu.lock")
         agent.launcher.look()
         assert agent.metric("gpud_breaker_state", state="closed") == 1
-        report = await clock.overdue(stalled, agent.launcher.run(LAUNCH, job))
+        report = await overdue(clock, stalled, agent.launcher.run(LAUNCH, job))
         assert report.failure is not None
         assert report.failure.reason is Reason.HUNG
         assert "does not go away (state D" in report.failure.detail
@@ -187,7 +165,7 @@ def test_new_agent_finds_the_stuck_child_of_the_old_one(
 
     async def story() -> None:
         old = Agent(lock, command=reader(stalled))
-        await clock.overdue(stalled, old.launcher.run(LAUNCH, ON_GPU))
+        await overdue(clock, stalled, old.launcher.run(LAUNCH, ON_GPU))
         left = old.launcher.breaker.left
         assert left is not None
         old.launcher.close()
@@ -243,7 +221,7 @@ def test_stuck_child_of_the_cpu_is_not_joined_by_others(
 
     async def story() -> None:
         agent = Agent(tmp_path / "gpu.lock", command=(sys.executable, "-I", "-c", code))
-        report = await clock.overdue(stalled, agent.launcher.run(CPU_CALL, ON_CPU))
+        report = await overdue(clock, stalled, agent.launcher.run(CPU_CALL, ON_CPU))
         assert report.failure is not None
         assert report.failure.reason is Reason.HUNG
         left = agent.launcher.breaker.left
@@ -271,9 +249,9 @@ def test_stuck_child_of_the_cpu_leaves_the_gpus_own_watched(
                 f"open({str(other.path)!r}).read()"
             )
             agent = Agent(tmp_path / "gpu.lock", command=(sys.executable, "-I", "-c", code))
-            await clock.overdue(stalled, agent.launcher.run(LAUNCH, ON_GPU))
+            await overdue(clock, stalled, agent.launcher.run(LAUNCH, ON_GPU))
             left = agent.launcher.breaker.left
-            await clock.overdue(other, agent.launcher.run(CPU_CALL, ON_CPU))
+            await overdue(clock, other, agent.launcher.run(CPU_CALL, ON_CPU))
             assert agent.launcher.breaker.left == left
             assert agent.launcher.standing.hangs == 1
             other.answer()
@@ -295,7 +273,7 @@ def test_stuck_child_of_the_cpu_that_a_new_agent_finds_needs_no_end_of_its_own(
 
     async def story() -> None:
         old = Agent(lock, command=(sys.executable, "-I", "-c", code))
-        await clock.overdue(stalled, old.launcher.run(CPU_CALL, ON_CPU))
+        await overdue(clock, stalled, old.launcher.run(CPU_CALL, ON_CPU))
         old.launcher.close()
         new = Agent(lock, command=reader(stalled))
         new.launcher.look()

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Route
+    from playwright.sync_api import Browser
 
     from tests.browser.serving import Site
+    from tests.browser.watching import Watched
 
 GONE = ("net::ERR_CONNECTION_REFUSED", "net::ERR_SOCKET_NOT_CONNECTED")
 """How Chromium reports that nobody listens any more, also on a connection that it has open."""
@@ -29,118 +30,90 @@ def served(year: Path) -> Iterator[Site]:
         yield made
 
 
+@pytest.fixture
+def seen(browser: Browser, served: Site) -> Iterator[Watched]:
+    with watched(browser, served.url, past.NOW_S) as made:
+        yield made
+
+
 def test_state_changes_in_front_of_the_reader_and_nothing_else_moves(
-    browser: Browser, served: Site
+    served: Site, seen: Watched
 ) -> None:
-    with watched(browser, served.url, past.NOW_S) as seen:
-        page = seen.page
-        page.goto(served.url)
-        seen.scroll()
-        page.evaluate("globalThis.stays = true")
-        summary = page.locator("#gpu-0-more summary")
-        summary.click()
-        summary.focus()
-        canvas = page.evaluate_handle(f"document.querySelector('#{LAUNCH} canvas')")
-        served.change(worlds.regressed())
-        page.locator("h1 .word", has_text="Slower").wait_for()
-        assert page.evaluate("document.documentElement.dataset.state") == "degraded"
-        assert page.title().startswith("Slower")
-        assert page.locator("#alerts").is_visible(), "a section that was not there is there"
-        assert page.evaluate("globalThis.stays"), "nothing was loaded anew"
-        assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
-        assert page.locator("#gpu-0-more").get_attribute("open") is not None
-        assert canvas.evaluate("(canvas) => canvas.isConnected"), "charts stay"
-        served.change(worlds.gpu_gone())
-        page.locator("h1 .word", has_text="Failed").wait_for()
-        page.locator(f"#{LAUNCH}").wait_for(state="detached")
-        served.change(worlds.fine())
-        page.locator("h1 .word", has_text="Fine").wait_for()
-        page.wait_for_function(f"() => gpud.drawn()['{LAUNCH}'] !== undefined")
-        assert page.locator("#view").is_visible()
-        seen.well()
-
-
-def test_first_figures_come_without_a_reload(browser: Browser, served: Site) -> None:
+    page = seen.page
     served.change(worlds.no_data())
-    with watched(browser, served.url, past.NOW_S) as seen:
-        seen.page.goto(served.url)
-        assert seen.page.locator("figure[data-chart]").count() == 0
-        served.change(worlds.fine())
-        seen.page.locator(f"#{LAUNCH}").scroll_into_view_if_needed()
-        seen.page.locator(f"#{LAUNCH} canvas").wait_for()
-        seen.drawn()
-        seen.well()
+    page.goto(served.url)
+    assert page.locator("figure[data-chart]").count() == 0
+    served.change(worlds.fine())  # the first figures come without a reload
+    page.locator(f"#{LAUNCH}").scroll_into_view_if_needed()
+    page.locator(f"#{LAUNCH} canvas").wait_for()
+    seen.scroll()
+    page.evaluate("globalThis.stays = true")
+    summary = page.locator("#gpu-0-more summary")
+    summary.click()
+    summary.focus()
+    canvas = page.evaluate_handle(f"document.querySelector('#{LAUNCH} canvas')")
+    served.change(worlds.regressed())
+    page.locator("h1 .word", has_text="Slower").wait_for()
+    assert page.evaluate("document.documentElement.dataset.state") == "degraded"
+    assert page.title().startswith("Slower")
+    assert page.locator("#alerts").is_visible(), "a section that was not there is there"
+    assert page.evaluate("globalThis.stays"), "nothing was loaded anew"
+    assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
+    assert page.locator("#gpu-0-more").get_attribute("open") is not None
+    assert canvas.evaluate("(canvas) => canvas.isConnected"), "charts stay"
+    served.change(worlds.gpu_gone())
+    page.locator("h1 .word", has_text="Failed").wait_for()
+    page.locator(f"#{LAUNCH}").wait_for(state="detached")
+    served.change(worlds.fine())
+    page.locator("h1 .word", has_text="Fine").wait_for()
+    page.wait_for_function(f"() => gpud.drawn()['{LAUNCH}'] !== undefined")
+    assert page.locator("#view").is_visible()
+    seen.well()
 
 
-def test_server_that_is_gone_is_reported_and_back_by_itself(browser: Browser, served: Site) -> None:
-    with watched(browser, served.url, past.NOW_S) as seen:
-        seen.page.goto(served.url)
-        seen.drawn()
-        served.stop()
-        note = seen.page.locator("#unreachable")
-        note.wait_for()
-        assert note.inner_text().startswith("cannot reach gpud since 23:15")
-        assert seen.page.evaluate("document.documentElement.hasAttribute('data-unreachable')")
-        assert seen.page.locator("h1 .word").inner_text() == "Fine", "the last state is there"
-        assert seen.violations() == []
-        served.change(worlds.docker_loop())
-        served.start()
-        note.wait_for(state="hidden")
-        seen.page.locator("h1 .word", has_text="Failed").wait_for()
-        # That nobody listened is what the browser itself says to its console.
-        assert [text for text in seen.said if not text.endswith(GONE)] == []
-        assert seen.abroad == []
+def test_server_that_is_gone_is_reported_and_back_by_itself(served: Site, seen: Watched) -> None:
+    seen.page.goto(served.url)
+    seen.drawn()
+    served.stop()
+    note = seen.page.locator("#unreachable")
+    note.wait_for()
+    assert note.inner_text().startswith("cannot reach gpud since 23:15")
+    assert seen.page.evaluate("document.documentElement.hasAttribute('data-unreachable')")
+    assert seen.page.locator("h1 .word").inner_text() == "Fine", "the last state is there"
+    assert seen.violations() == []
+    served.change(worlds.docker_loop())
+    served.start()
+    note.wait_for(state="hidden")
+    seen.page.locator("h1 .word", has_text="Failed").wait_for()
+    # That nobody listened is what the browser itself says to its console.
+    assert [text for text in seen.said if not text.endswith(GONE)] == []
+    assert seen.abroad == []
 
 
-def test_answer_that_does_not_come_is_not_waited_for(browser: Browser, served: Site) -> None:
-    """A network that is another after the lid was opened neither answers nor refuses."""
-    with watched(browser, served.url) as seen:
-        seen.page.add_init_script(
-            "const own = AbortSignal.timeout.bind(AbortSignal);"
-            "AbortSignal.timeout = (ms) => own(ms / 30);"
-        )
-        held: list[Route] = []
-
-        def hold(route: Route) -> None:
-            if len(held) < 4:
-                held.append(route)
-            else:
-                route.fallback()
-
-        seen.page.route("**/api/v1/history?*", hold)
-        seen.page.goto(served.url)
-        seen.page.locator(f"#{LAUNCH}").scroll_into_view_if_needed()
-        seen.page.locator(f"#{LAUNCH}[data-drawn]").wait_for(timeout=60_000)
-        assert len(held) == 4
-
-
-def test_hostile_name_stays_a_name(browser: Browser, served: Site) -> None:
+def test_hostile_name_stays_a_name(served: Site, seen: Watched) -> None:
     served.change(worlds.fine(worlds.HOSTILE))
-    with watched(browser, served.url, past.NOW_S) as seen:
-        seen.page.on("dialog", lambda dialog: seen.said.append(dialog.message))
-        seen.page.goto(served.url)
-        seen.scroll()
-        for snapshot, word in ((worlds.no_nvml(), "Failed"), (worlds.fine(worlds.HOSTILE), "Fine")):
-            served.change(snapshot)
-            seen.page.locator("h1 .word", has_text=word).wait_for()
-        assert "<img src=x onerror=alert(1)>" in seen.page.inner_text("main")
-        assert seen.page.locator("img, main script").count() == 0
-        seen.well()
+    seen.page.on("dialog", lambda dialog: seen.said.append(dialog.message))
+    seen.page.goto(served.url)
+    seen.scroll()
+    for snapshot, word in ((worlds.no_nvml(), "Failed"), (worlds.fine(worlds.HOSTILE), "Fine")):
+        served.change(snapshot)
+        seen.page.locator("h1 .word", has_text=word).wait_for()
+    assert "<img src=x onerror=alert(1)>" in seen.page.inner_text("main")
+    assert seen.page.locator("img, main script").count() == 0
+    seen.well()
 
 
 def test_hidden_page_asks_nothing_and_an_unchanged_page_is_not_sent_again(
-    browser: Browser, served: Site
+    served: Site, seen: Watched
 ) -> None:
-    with watched(browser, served.url, past.NOW_S) as seen:
-        seen.page.goto(served.url)
-        seen.drawn()
-        with seen.page.expect_response(lambda r: r.url == served.url and r.status == 304):
-            pass
-        seen.page.evaluate(
-            "Object.defineProperty(document, 'hidden', {value: true, configurable: true})"
-        )
-        asked: list[str] = []  # an answer may still be under way
-        seen.page.on("request", lambda request: asked.append(request.url))
-        seen.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
-        seen.page.wait_for_timeout(6000)
-        assert asked == []
+    seen.page.goto(served.url)
+    seen.drawn()
+    with seen.page.expect_response(lambda r: r.url == served.url and r.status == 304):
+        pass
+    hidden = "Object.defineProperty(document, 'hidden', {value: true, configurable: true})"
+    seen.page.evaluate(hidden)
+    asked: list[str] = []  # an answer may still be under way
+    seen.page.on("request", lambda request: asked.append(request.url))
+    seen.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    seen.page.wait_for_timeout(6000)
+    assert asked == []

@@ -16,8 +16,6 @@ from gpud.core.sample import (
     Backend,
     Buckets,
     Inventory,
-    Peak,
-    Point,
     Reading,
     RunReport,
     Sample,
@@ -124,9 +122,7 @@ def measured(name: str = DEVICE.name) -> tuple[Event, ...]:
     """What every round measures."""
     device = replace(DEVICE, name=name)
 
-    def ran(
-        probe: str, *samples: Sample, ago_s: float = 600, curve: tuple[Point, ...] = ()
-    ) -> Event:
+    def ran(probe: str, *samples: Sample, ago_s: float = 600) -> Event:
         cpu = probe == "cpu_call"
         report = RunReport(
             probe,
@@ -134,41 +130,18 @@ def measured(name: str = DEVICE.name) -> tuple[Event, ...]:
             None if cpu else device,
             samples,
             duration_s=1.0,
-            curve=curve,
         )
         gpu = None if cpu else DEVICE.uuid
         return run_finished(report, gpu, WALL_S - ago_s, MONO_S - 10)
 
-    sides = (64, 96, 128, 192, 256, 384, 512, 768, 1024)
-    curve = tuple(Point(n, 9e-12 * n**3 + 1e-6, 2.6e-13 * n**3 + 1.1e-4) for n in sides)
     crossed = snapshots.sample("crossover", Unit.ELEMENTS, 256.0**2)
     return (
         run_finished(launches(name), DEVICE.uuid, WALL_S - 20, MONO_S - 10),
         ran("triad", snapshots.sample("triad", Unit.BYTES_PER_SECOND, 4.6e11)),
         ran("nbody", snapshots.sample("nbody", Unit.FLOPS_PER_SECOND, 2e13)),
-        ran("crossover", crossed, curve=curve),
+        ran("crossover", crossed),
         ran("cpu_call", snapshots.sample("call", Unit.SECONDS, 4e-7), ago_s=20),
     )
-
-
-def two_humps() -> Snapshot:
-    """Every figure of the launches has two humps."""
-    report = launches(DEVICE.name)
-    samples = tuple(
-        replace(one, peaks=(Peak(one.median, 0.61), Peak(2.4 * one.median, 0.39)))
-        for one in report.samples
-    )
-    run = run_finished(replace(report, samples=samples), DEVICE.uuid, WALL_S - 10, MONO_S - 5)
-    return folded(fine(), [run])
-
-
-def small_copies() -> Snapshot:
-    """Copies of a few bytes: the figures with the longest names."""
-    ways = ("host_to_device", "device_to_host", "round_trip")
-    modes = [f"{way}_{size}" for way in ways for size in ("4b", "4kib")]
-    samples = tuple(snapshots.sample(mode, Unit.SECONDS, 12.34e-6) for mode in modes)
-    report = RunReport("small_copy", Backend.CUDA, DEVICE, samples, duration_s=0.1)
-    return folded(fine(), [run_finished(report, DEVICE.uuid, WALL_S - 10, MONO_S - 5)])
 
 
 def readings(name: str) -> tuple[Reading, ...]:

@@ -21,7 +21,7 @@ from tests.captures.replay import decode, load, replayed
 from tests.captures.test_replay import GPUD, NOBODY, needs_root, recorded
 from tests.e2e.program import as_nobody
 from tests.standins.build import rewrite_script
-from tests.verbs.windows import window
+from tests.terminals import window
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,6 +99,8 @@ def test_what_names_a_machine_is_replaced_alike_everywhere(tmp_path: Path) -> No
     assert program is not None
     assert stand in program.stdout
     assert "/mnt/c/Users/user2/.wslconfig" in made.files
+    assert made.known_faults == {"wsl-12476-hmgrtable-panic": "applies"}
+    assert "that concern it: wsl-12476-hmgrtable-panic (applies)" in ran.stderr.decode()
     assert "UUIDs (1)" in ran.stderr.decode()
     assert "kept as you wrote it, less those names: .wslconfig, wsl.conf" in ran.stderr.decode()
 

@@ -144,6 +144,14 @@ def test_nothing_goes_wrong_that_was_not_foreseen(name: str, seen: Mapping[str, 
     assert not lines
 
 
+@pytest.mark.parametrize("name", names())
+def test_no_recorded_machine_shows_a_trace_of_a_known_fault(
+    name: str, seen: Mapping[str, Seen]
+) -> None:
+    assert 'state="seen"' not in seen[name].raw
+    assert "known_fault" not in seen[name].log
+
+
 class _Machine(Program):
     """A gpud whose machine is another one."""
 
@@ -231,7 +239,9 @@ def _verdict(running: _Machine) -> str:
         if check["fix"]:
             lines.append(f"{'':<8} fix: {check['fix']}")
     text = "\n".join([*lines, ""])
+    program = Path(sys.executable).parent / "gpud"
     for what, shown in (
+        (f"{program} --home {running.home}", "gpud"),
         (running.sysroot, ""),
         (str(running.home), "HOME"),
         (str(running.port), "PORT"),

@@ -72,6 +72,7 @@ def comparable(capture: Capture, machine: Replayed) -> Capture:
         gpud="",
         origin="",
         machine="",
+        known_faults={},
         doctor=None,
         status=None,
         cuda=cuda,

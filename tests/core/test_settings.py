@@ -57,6 +57,7 @@ def test_nothing_at_all_gives_the_defaults() -> None:
         (b"[http]\nlisten = ['a']", "http.listen: must be text in quotes, not a list"),
         (b"[dockerd]\npolicy = 'mange'", "dockerd.policy"),
         (b"[cuda]\nlibrary = 'libcuda.so.1'", "library must be an absolute path"),
+        (b"[cuda]\nhung_child = 'shoot'", "cuda.hung_child"),
         (b"[export]\ncompat = ['DCGM']", "export.compat[0]: must be \"dcgm\", not 'DCGM'"),
         (b"[http]\nport = 9946", "unknown key http.port; did you mean http.listen?"),
         (b"[telemetry]\npcie = true", "did you mean telemetry.pcie_throughput?"),
@@ -305,3 +306,21 @@ def test_removed_setting_that_restricted_access_is_an_error(
     with pytest.raises(ConfigError, match=r"old\.lock is no longer a setting") as caught:
         parse(text, environ)
     assert caught.value.fix == "remove it; use a client CA"
+
+
+@pytest.mark.parametrize(
+    ("hung_child", "wsl", "leaves"),
+    [
+        ("auto", "2", True),
+        ("auto", "1", False),
+        ("auto", "", False),
+        ("auto", None, False),
+        ("leave", "", True),
+        ("kill", "2", False),
+    ],
+)
+def test_hung_child_is_left_alone_on_wsl2_unless_the_settings_say_otherwise(
+    hung_child: str, wsl: str | None, *, leaves: bool
+) -> None:
+    settings = parse(f"[cuda]\nhung_child = '{hung_child}'".encode(), {})
+    assert settings.cuda.leaves_hung(wsl) is leaves

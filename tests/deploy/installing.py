@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.overlay import Machine, machine
 
@@ -45,3 +46,13 @@ def install(shared: Path, *options: str) -> list[str]:
 
 def uninstall(shared: Path, *options: str) -> list[str]:
     return [str(shared / "checkout/deploy/uninstall"), *options]
+
+
+def loaded(name: str) -> Any:
+    """Import a script of deploy/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"deploy/{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

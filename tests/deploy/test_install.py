@@ -39,6 +39,13 @@ esac
 """
 
 
+REFUSED = """
+[alerts]
+webhook_urls = ["https://a.example/", "https://b.example/"]
+webhook_credentials_file = "/etc/gpud/token"
+"""
+
+
 def with_apt(made: Machine, install: str) -> None:
     """Put package tools in place whose lists are those of Ubuntu 22.04."""
     for name, text in (("apt-cache", APT_CACHE), ("apt-get", f"#!/bin/sh\n{install}\n")):
@@ -101,34 +108,16 @@ def test_an_upgrade_keeps_apprise_that_was_installed_until_it_is_left_out(
         asked = install(shared, "--with", "apprise", "--wheelhouse", "/root/wheels")
         assert "packages of deploy/requirements.txt: exit status" in made.run(*asked).stderr
         assert manifest.read_text() == before, "what failed is not asked for again"
-        manifest.write_text(f"{before}with apprise\n")
-        wanted = "would: Apprise from deploy/requirements-apprise.txt"
-        assert wanted in made.well(*install(shared, "--dry-run"))
-        made.well(*install(shared, "--no-start", "--without", "apprise"))
-        assert manifest.read_text() == before
-
-
-def test_a_new_group_and_a_new_hook_need_a_new_shell(installed: Machine, shared: Path) -> None:
-    with fresh(shared, installed.changes) as made:
+        manifest.write_text(f"{before}with apprise\nmember {USER}\n")
         made.well("groupadd", "--force", "docker")
         made.well("rm", f"{HOME}/.bashrc")
-        with (made.root / "etc/gpud/manifest").open("a") as manifest:
-            manifest.write(f"member {USER}\n")
-        said = made.well(*install(shared, "--no-start"))
+        wanted = "would: Apprise from deploy/requirements-apprise.txt"
+        assert wanted in made.well(*install(shared, "--dry-run"))
+        said = made.well(*install(shared, "--no-start", "--without", "apprise"))
         lacking = f"the group docker, gpud in {HOME}/.bashrc"
         assert said.endswith(f"\nOpen a new shell; open ones lack: {lacking}.\n")
-
-
-def test_an_upgrade_stops_before_it_replaces_a_gpud_that_runs_with_settings_it_refuses(
-    installed: Machine, shared: Path
-) -> None:
-    settings = """
-    [alerts]
-    webhook_urls = ["https://a.example/", "https://b.example/"]
-    webhook_credentials_file = "/etc/gpud/token"
-    """
-    with fresh(shared, installed.changes) as made:
-        (made.root / "etc/gpud/gpud.toml").write_text(settings)
+        assert "with apprise" not in manifest.read_text()
+        (made.root / "etc/gpud/gpud.toml").write_text(REFUSED)
         mark = made.root / "opt/gpud/.fingerprint"
         mark.write_text("of an older version\n")
         ran = made.run(*install(shared))
@@ -136,7 +125,7 @@ def test_an_upgrade_stops_before_it_replaces_a_gpud_that_runs_with_settings_it_r
         assert "webhook_credentials_file: 1 for 2 addresses in webhook_urls" in ran.stderr
         assert "  fix: write a list in their order" in ran.stderr
         assert "does not start with these settings" in ran.stderr
-        assert mark.read_text() == "of an older version\n"
+        assert mark.read_text() == "of an older version\n", "what runs is not replaced"
 
 
 def test_what_is_installed_belongs_to_root_and_only_root_can_change_it(installed: Machine) -> None:
@@ -154,19 +143,6 @@ def test_what_is_installed_belongs_to_root_and_only_root_can_change_it(installed
     compiled = next(tree.rglob("site-packages/gpud/__pycache__/cli.*.pyc"))
     assert b"/opt/gpud/lib" in compiled.read_bytes()
     assert b".gpud-new" not in compiled.read_bytes()
-
-
-def test_the_sudo_rule_is_for_this_person_and_sudo_reads_it(installed: Machine) -> None:
-    rule = installed.changes / RULE
-    assert f"{rule.stat().st_mode & 0o7777:o}" == "440"
-    said = installed.well("sudo", "-l", "-U", USER)
-    assert (
-        "NOPASSWD: /opt/gpud/bin/gpud up, /opt/gpud/bin/gpud down, /opt/gpud/bin/gpud restart"
-        in said
-    )
-    assert f"{USER} ALL=(root) NOPASSWD: GPUD\n" in rule.read_text()
-    # Nobody else can hold the lock of the installer and keep it waiting.
-    assert installed.well("stat", "-c", "%a %U", "/run/gpud-install.lock") == "600 root\n"
 
 
 def test_the_command_is_for_everybody_with_completion_and_man_page(
@@ -206,6 +182,14 @@ def test_a_dry_run_leaves_even_what_an_interrupted_run_left(
         left.mkdir()
         assert "would: build" not in made.well(*install(shared, "--dry-run"))
         assert left.is_dir()
+        for file in ("bashrc.snippet", "deploy/uninstall", "gpud/cli.py"):
+            changed = shared / "checkout" / file
+            original = changed.read_bytes()
+            try:
+                changed.write_bytes(original + b"# changed\n")
+                assert "would: build /opt/gpud" in made.well(*install(shared, "--dry-run")), file
+            finally:
+                changed.write_bytes(original)
         (lost,) = (made.root / "opt/gpud/lib").glob("python3*/site-packages/structlog/__init__.py")
         lost.unlink()
         assert "would: build /opt/gpud" in made.well(*install(shared, "--dry-run"))
@@ -365,32 +349,35 @@ def test_a_tree_or_a_file_of_somebody_else_is_not_replaced(shared: Path) -> None
         assert theirs.read_text() == "of another program\n"
 
 
-def test_a_second_person_does_not_take_the_rule_away_from_the_first(
+def test_the_sudo_rule_is_for_each_person_and_sudo_reads_it(
     installed: Machine, shared: Path
 ) -> None:
     with fresh(shared, installed.changes) as made:
+        for login in ("ALL", "FULLTIME"):  # sudoers would read them otherwise
+            made.well("useradd", "--create-home", "--badname", login)
+            before = (made.root / RULE).read_text()
+            told = made.run(*install(shared, "--no-start", "--user", login))
+            assert "cannot be written safely" in told.stdout
+            assert (made.root / RULE).read_text() == before
         made.well("useradd", "--create-home", "gpud-another")
         made.well(*install(shared, "--no-start", "--user", "gpud-another"))
+        assert made.well("stat", "-c", "%a", f"/{RULE}") == "440\n"
         for person in (USER, "gpud-another"):
             said = made.well("sudo", "-l", "-U", person)
-            assert "NOPASSWD: /opt/gpud/bin/gpud up" in said
+            rules = ", ".join(f"/opt/gpud/bin/gpud {verb}" for verb in ("up", "down", "restart"))
+            assert f"NOPASSWD: {rules}" in said
+        people = f"\ngpud-another, {USER} ALL=(root) NOPASSWD: GPUD\n"
+        assert people in (made.root / RULE).read_text()
+        # Nobody else can hold the lock of the installer and keep it waiting.
+        assert made.well("stat", "-c", "%a %U", "/run/gpud-install.lock") == "600 root\n"
+        call = [*install(shared, "--no-start")]
+        del call[1:3]  # --user NAME: a root whom nobody called
+        assert "root needs none" in made.well(*call)
+        assert "gpud-start" in (made.root / "root/.bashrc").read_text()
+        assert people in (made.root / RULE).read_text()
         made.well(*uninstall(shared))
         for home in (HOME, "/home/gpud-another"):
             assert "gpud" not in (made.root / home[1:] / ".bashrc").read_text()
-
-
-@pytest.mark.parametrize("file", ["bashrc.snippet", "deploy/uninstall", "gpud/cli.py"])
-def test_whatever_of_the_checkout_changes_is_installed_anew(
-    file: str, installed: Machine, shared: Path
-) -> None:
-    changed = shared / "checkout" / file
-    original = changed.read_bytes()
-    try:
-        changed.write_bytes(original + b"# changed\n")
-        assert "would: build /opt/gpud" in installed.well(*install(shared, "--dry-run"))
-    finally:
-        changed.write_bytes(original)
-    assert "would: build" not in installed.well(*install(shared, "--dry-run"))
 
 
 def test_a_tree_whose_python_a_distribution_upgrade_removed_is_built_anew(
@@ -425,25 +412,3 @@ def test_a_home_in_the_callers_environment_and_a_taken_port_lead_nobody_astray(
         assert (made.root / "run/gpud/root.pid").exists()
         assert not (made.root / "tmp/elsewhere").exists()
         made.well(*uninstall(shared))
-
-
-def test_root_whom_nobody_called_gets_a_hook_and_needs_no_rule(shared: Path) -> None:
-    with fresh(shared) as made:
-        call = [*install(shared, "--no-start")]
-        del call[1:3]  # --user NAME
-        said = made.well(*call)
-        assert "root needs none" in said
-        assert "gpud-start" in (made.root / "root/.bashrc").read_text()
-        assert not (made.root / RULE).exists()
-
-
-@pytest.mark.parametrize("login", ["ALL", "FULLTIME"])
-def test_a_login_that_sudoers_would_read_otherwise_gets_no_rule(
-    installed: Machine, shared: Path, login: str
-) -> None:
-    with fresh(shared, installed.changes) as made:
-        made.well("useradd", "--create-home", "--badname", login)
-        before = (made.root / RULE).read_text()
-        told = made.run(*install(shared, "--no-start", "--user", login))
-        assert "cannot be written safely" in told.stdout
-        assert (made.root / RULE).read_text() == before

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SHEBANG = b"#!/usr/bin/env bash\n"
-LIBRARY = Path("deploy/lib.sh")
-STARTER = Path("deploy/gpud-start")
 
 
 def committed() -> list[Path]:
@@ -35,13 +36,8 @@ def checkout(tmp_path: Path) -> Path:
 def test_shellcheck_has_nothing_to_say_about_any_shell_file() -> None:
     scripts = bash_scripts()
     assert {Path("deploy/run"), Path("deploy/test"), Path(".ci/run")} <= set(scripts)
-    files = [
-        *scripts,
-        LIBRARY,
-        Path("deploy/gpud-start"),
-        Path("deploy/gpud-command"),
-        *(path for path in committed() if path.suffix == ".sh"),
-    ]
+    others = [Path(f"deploy/{name}") for name in ("lib.sh", "gpud-start", "gpud-command")]
+    files = [*scripts, *others, *(path for path in committed() if path.suffix == ".sh")]
     for arguments in (
         ["--external-sources", *map(str, sorted(set(files)))],
         ["--shell=bash", "bashrc.snippet"],
@@ -49,10 +45,7 @@ def test_shellcheck_has_nothing_to_say_about_any_shell_file() -> None:
         line = ["shellcheck", *arguments]
         checked = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
         assert checked.returncode == 0, checked.stdout
-
-
-def test_every_script_can_be_executed_and_stops_at_the_first_failure() -> None:
-    for script in bash_scripts():
+    for script in scripts:
         text = (ROOT / script).read_text()
         assert (ROOT / script).stat().st_mode & 0o111, script
         assert "set -euo pipefail" in text or "exec deploy/test" in text, script
@@ -96,6 +89,48 @@ def test_a_machine_without_a_usable_python_is_told_what_to_do(
     assert "no Python 3.11 or newer" in shown.stderr
     assert "fix:" in shown.stderr
     assert not (checkout / ".venv").exists()
+
+
+def test_ctrl_c_ends_a_script_whose_child_catches_it(checkout: Path) -> None:
+    child = (
+        "import signal, sys; signal.signal(signal.SIGINT, lambda *_: sys.exit(0));"
+        "print('ready', flush=True); signal.pause()"
+    )
+    line = f'set -euo pipefail; . deploy/lib.sh; {sys.executable} -c "{child}"; echo went on'
+    with subprocess.Popen(
+        ["env", "--default-signal", "bash", "-c", line],
+        cwd=checkout,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as script:
+        assert script.stdout is not None
+        assert script.stdout.readline() == "ready\n"
+        os.killpg(script.pid, signal.SIGINT)
+        assert script.communicate()[0] == ""
+    assert script.returncode == 130
+
+
+@pytest.mark.parametrize("chosen", ["elsewhere", ""])
+def test_run_keeps_its_files_below_gpud_home(checkout: Path, chosen: str) -> None:
+    shutil.copy(ROOT / "pyproject.toml", checkout)
+    programs = checkout / ".venv/bin"
+    programs.mkdir(parents=True)
+    (programs / "python").symlink_to(sys.executable)
+    (programs / "gpud").write_text('#!/bin/sh\necho "$@"\n')
+    (programs / "gpud").chmod(0o755)
+    stamp = '. deploy/lib.sh; _write_stamp "$VENV/.gpud-setup" "$CHECKOUT/deploy/requirements.txt"'
+    subprocess.run(["bash", "-c", stamp], cwd=checkout, check=True)
+    home = str(checkout / chosen) if chosen else ""
+    ran = subprocess.run(
+        ["deploy/run", "--no-docker", "--no-root", "--config", "x"],
+        cwd=checkout,
+        env={**os.environ, "GPUD_HOME": home},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"--home {home or checkout / '.gpud'} run --config x\n" in ran.stdout
 
 
 def test_continuous_integration_runs_the_same_command_as_a_person() -> None:

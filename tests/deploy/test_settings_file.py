@@ -16,12 +16,8 @@ def uncommented() -> bytes:
     ).encode()
 
 
-def test_the_installed_file_changes_nothing() -> None:
-    assert parse(TEXT.encode(), {}) == Settings()
-
-
 def test_every_setting_is_in_it_with_its_default() -> None:
-    assert parse(uncommented(), {}) == Settings()
+    assert parse(TEXT.encode(), {}) == parse(uncommented(), {}) == Settings()
     named = uncommented().decode()
     for key, _ in entries(Settings()):
         section, _, name = key.rpartition(".")

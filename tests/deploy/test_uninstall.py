@@ -41,43 +41,31 @@ def test_uninstall_without_purge_keeps_history_logs_and_changed_settings(
     installed: Machine, shared: Path
 ) -> None:
     with fresh(shared, installed.changes) as made:
-        (made.root / "etc/gpud/gpud.toml").write_text("[log]\nlevel = 'debug'\n")
-        made.well("install", "-d", "-o", "gpud", "/var/lib/gpud")
-        (made.root / "var/lib/gpud/history.sqlite3").write_text("figures")
-        made.well("chown", "gpud", "/var/lib/gpud/history.sqlite3")
+        changed = made.root / "etc/gpud/gpud.toml"
+        changed.write_text("[log]\nlevel = 'debug'\n")
+        made.well("install", "-d", "-o", "gpud", "/var/lib/gpud", "/var/lib/gpud/cuda-cache")
+        state = made.root / "var/lib/gpud"
+        (state / "gpud.db").write_text("figures")
+        made.well("chown", "gpud", "/var/lib/gpud/gpud.db")
         said = made.well("/opt/gpud/deploy/uninstall")
         assert not (made.root / "opt/gpud").exists()
-        assert (made.root / "etc/gpud/gpud.toml").read_text() == "[log]\nlevel = 'debug'\n"
-        assert (made.root / "var/lib/gpud").stat().st_uid == 0, "its user is gone"
-        assert (made.root / "var/lib/gpud/history.sqlite3").stat().st_uid == 0
+        assert changed.read_text() == "[log]\nlevel = 'debug'\n"
+        assert {path.stat().st_uid for path in (state, state / "gpud.db")} == {0}, (
+            "its user is gone"
+        )
         assert "kept: /var/lib/gpud" in said
         assert "kept: /etc/gpud/gpud.toml" in said
+        made.well(*install(shared, "--no-start"))  # hands it back
+        assert (state / "gpud.db").stat().st_uid == state.stat().st_uid != 0
+        assert (state / "gpud.db").read_text() == "figures"
+        assert not list(state.parent.glob("gpud.aside*")), "a cache is nothing to keep"
+        made.well(*uninstall(shared))
         said = made.well(*uninstall(shared, "--purge"))
         assert not (made.root / "etc/gpud").exists(), "what was kept is purged afterwards"
         assert "kept" not in said
 
 
-def test_hashes_in_the_settings_are_for_root_and_the_agent_and_later_for_root(
-    installed: Machine, shared: Path
-) -> None:
-    hashed = "$2b$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG"
-    with fresh(shared, installed.changes) as made:
-        file = made.root / "etc/gpud/gpud.toml"
-        file.write_text(f'[http]\nbasic_auth_users = {{ ada = "{hashed}" }}\n')
-        said = made.well("env", "GPUD_LOG__LEVEL=loud", *install(shared, "--no-start"))
-        assert "/etc/gpud/gpud.toml for root and the group gpud only" in said
-        assert made.well("stat", "-c", "%U %G %a", "/etc/gpud/gpud.toml") == "root gpud 640\n"
-        agent = ("setpriv", "--reuid=gpud", "--regid=gpud", "--clear-groups")
-        assert hashed in made.well(*agent, "cat", "/etc/gpud/gpud.toml")
-        nobody = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
-        ran = made.run(*nobody, "gpud", "history")
-        assert "cannot read /etc/gpud/gpud.toml: Permission denied" in ran.stderr
-        assert "gpud is not running" in ran.stderr, "it asked all the same"
-        made.well("/opt/gpud/deploy/uninstall")
-        assert made.well("stat", "-c", "%U %G %a", "/etc/gpud/gpud.toml") == "root root 640\n"
-
-
-def test_the_secrets_file_is_for_root_and_the_agent_and_kept_when_it_was_changed(
+def test_secrets_and_hashes_are_for_root_and_the_agent_and_later_for_root(
     installed: Machine, shared: Path
 ) -> None:
     with fresh(shared, installed.changes) as made:
@@ -91,32 +79,36 @@ def test_the_secrets_file_is_for_root_and_the_agent_and_kept_when_it_was_changed
         assert "/etc/gpud/secrets.toml (yours)" in said
         assert "/etc/gpud/gpud.toml for root" not in said, "nothing is secret in that one"
         assert "T0KEN" in file.read_text()
+        _hashes_in_the_settings(made, shared)
         file.unlink()
-        (made.root / "etc/gpud/gpud.toml").write_text(f"[agent]\nuser = '{USER}'\n")
+        with (made.root / "etc/gpud/gpud.toml").open("a") as settings:
+            settings.write(f"[agent]\nuser = '{USER}'\n")
         made.well(*install(shared, "--no-start"))
         assert made.well("stat", "-c", "%U %G %a", "/etc/gpud/secrets.toml") == f"root {USER} 640\n"
         file.write_text("# mine\n")
         said = made.well("/opt/gpud/deploy/uninstall")
         assert "kept: /etc/gpud/secrets.toml" in said
-        assert made.well("stat", "-c", "%U %G %a", "/etc/gpud/secrets.toml") == "root root 640\n"
+        for name in ("secrets", "gpud"):
+            kept = made.well("stat", "-c", "%U %G %a", f"/etc/gpud/{name}.toml")
+            assert kept == "root root 640\n"
         made.well(*uninstall(shared, "--purge"))
         assert not (made.root / "etc/gpud").exists()
 
 
-def test_history_of_an_earlier_installation_is_handed_back(
-    installed: Machine, shared: Path
-) -> None:
-    with fresh(shared, installed.changes) as made:
-        made.well("install", "-d", "-o", "gpud", "/var/lib/gpud", "/var/lib/gpud/cuda-cache")
-        state = made.root / "var/lib/gpud"
-        state.joinpath("gpud.db").write_text("figures")
-        made.well("chown", "gpud", "/var/lib/gpud/gpud.db")
-        made.well("/opt/gpud/deploy/uninstall")
-        assert (state / "gpud.db").stat().st_uid == 0
-        made.well(*install(shared, "--no-start"))
-        assert (state / "gpud.db").stat().st_uid == state.stat().st_uid != 0
-        assert state.joinpath("gpud.db").read_text() == "figures"
-        assert not list(state.parent.glob("gpud.aside*")), "a cache is nothing to keep"
+def _hashes_in_the_settings(made: Machine, shared: Path) -> None:
+    """Settings with hashes in them are for root and the agent too."""
+    hashed = "$2b$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG"
+    file = made.root / "etc/gpud/gpud.toml"
+    file.write_text(f'[http]\nbasic_auth_users = {{ ada = "{hashed}" }}\n')
+    said = made.well("env", "GPUD_LOG__LEVEL=loud", *install(shared, "--no-start"))
+    assert "/etc/gpud/gpud.toml for root and the group gpud only" in said
+    assert made.well("stat", "-c", "%U %G %a", "/etc/gpud/gpud.toml") == "root gpud 640\n"
+    agent = ("setpriv", "--reuid=gpud", "--regid=gpud", "--clear-groups")
+    assert hashed in made.well(*agent, "cat", "/etc/gpud/gpud.toml")
+    nobody = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
+    ran = made.run(*nobody, "gpud", "history")
+    assert "cannot read /etc/gpud/gpud.toml: Permission denied" in ran.stderr
+    assert "gpud is not running" in ran.stderr, "it asked all the same"
 
 
 def test_odd_shell_files_get_back_every_byte(installed: Machine, shared: Path) -> None:
@@ -159,25 +151,18 @@ def test_a_shell_file_with_a_hostile_name_writes_no_control_character_and_stops_
         assert "/home/gpud-another/.bashrc could not be changed" in told.stdout
         assert "is not a regular file" in log
         made.well("rm", "-r", "/home/gpud-another/.local")
+        made.well("chown", "root", f"{HOME}/.bashrc")
+        left = made.run(*uninstall(shared))
+        assert left.returncode == 1
+        assert f"    | '{HOME}/.bashrc' belongs to somebody else\n" in left.stderr
+        assert f"still there: the block in {HOME}/.bashrc\n" in left.stderr
+        made.well("chown", f"{USER}:", f"{HOME}/.bashrc")
         removed = made.run(*uninstall(shared))
+        assert "gpud" not in (made.root / HOME[1:] / ".bashrc").read_text()
         assert removed.returncode == 0, removed.stdout + removed.stderr
         assert not (made.root / "etc/gpud").exists()
         for text in (told.stdout, told.stderr, log, removed.stdout, removed.stderr):
             assert "\x1b" not in text
-
-
-def test_an_uninstall_says_why_something_is_left_and_ends_well_once_that_is_gone(
-    installed: Machine, shared: Path
-) -> None:
-    with fresh(shared, installed.changes) as made:
-        made.well("chown", "root", f"{HOME}/.bashrc")
-        told = made.run(*uninstall(shared))
-        assert told.returncode == 1
-        assert f"    | '{HOME}/.bashrc' belongs to somebody else\n" in told.stderr
-        assert f"still there: the block in {HOME}/.bashrc\n" in told.stderr
-        made.well("chown", f"{USER}:", f"{HOME}/.bashrc")
-        made.well(*uninstall(shared))
-        assert "gpud" not in (made.root / HOME[1:] / ".bashrc").read_text()
 
 
 def test_uninstall_without_any_python_names_the_package_and_stops_nothing(

@@ -1,4 +1,4 @@
-"""Check of the versions of a machine against the catalogue of known faults."""
+"""Check of a machine against the catalogue of known faults."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpud.doctor.checks.known_issues import known_issues
-from tests.doctor.trees import ADVICE, CONTAINER, LINUX, OK, UNKNOWN, WSL2, expect, machine
+from tests.doctor.trees import ADVICE, CONTAINER, LINUX, OK, PROBLEM, UNKNOWN, WSL2, expect, machine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from gpud.doctor.finding import Verdict
 
 NEW = WSL2 | {"/proc/sys/kernel/osrelease": "6.6.114.1-microsoft-standard-WSL2\n"}
+SOURCE = "https://example.org/wsl-1"
+FAULT = {
+    "id": "wsl-1",
+    "state": "applies",
+    "title": "GPU work hangs",
+    "fix": "wsl --update",
+    "source": SOURCE,
+    "confidence": "several_reports",
+}
 
 
-def agent(driver: str, capability: str, **platform: str) -> dict[str, Any]:
-    reading = {"field": "driver_version", "source": "nvml", "value": driver}
-    device = ("GPU-1", "RTX", "0", capability, 1, 1, 1)
-    names = ("uuid", "name", "pci_bus_id", "compute_capability", "sm_count", "l2_bytes")
-    described = dict(zip((*names, "memory_total_bytes"), device, strict=True))
-    return {
-        "started_s": 1.0,
-        "platform": platform,
-        "telemetry": {"level": "nvml", "readings": [reading]},
-        "cuda": {"devices": [{"index": 0, **described}]},
-    }
+def agent(*faults: dict[str, Any]) -> dict[str, Any]:
+    return {"started_s": 1.0, "known_faults": [FAULT | fault for fault in faults]}
 
 
 def test_an_entry_is_named_with_how_sure_it_is_its_source_and_what_to_do(tmp_path: Path) -> None:
@@ -37,29 +37,42 @@ def test_an_entry_is_named_with_how_sure_it_is_its_source_and_what_to_do(tmp_pat
     assert finding.fix == "WSL kernel 6.6.84.1 or later (wsl --update)"
 
 
-def test_a_fault_that_was_reported_on_these_versions_is_not_said_to_happen(tmp_path: Path) -> None:
-    versions = {"wsl_version": "2.7.14", "windows_build": "10.0.19045.7663"}
-    files = NEW | {"/proc/sys/kernel/osrelease": "6.18.33.2-microsoft-standard-WSL2\n"}
-    document = agent("616.56", "8.6", **versions)
-    finding = known_issues.look(machine(tmp_path, files, agent=document))
-    words = ("wsl-41525-bsod-vidmm", "several people on these versions", "is not said")
-    expect(finding, ADVICE, *words)
+@pytest.mark.parametrize(
+    ("fault", "verdict", "words"),
+    [
+        ({}, ADVICE, ("wsl-1: GPU work hangs", "reported by several people", SOURCE)),
+        ({"state": "reported"}, ADVICE, ("reported on these versions", "is not said")),
+        ({"state": "seen", "evidence": "dxgk: -75"}, ADVICE, ("wsl-1", "seen here: dxgk: -75")),
+        (
+            {"state": "seen", "evidence": "dxgk: -75", "alarm": True},
+            PROBLEM,
+            ("wsl-1", "seen here with a failed or stalled GPU call: dxgk: -75", SOURCE),
+        ),
+    ],
+)
+def test_what_the_running_agent_knows_is_said_with_its_evidence(
+    tmp_path: Path, fault: dict[str, Any], verdict: Verdict, words: tuple[str, ...]
+) -> None:
+    finding = known_issues.look(machine(tmp_path, WSL2, agent=agent(fault)))
+    expect(finding, verdict, *words)
+    assert finding.fix == "wsl --update"
+    assert "wsl-12476" not in finding.evidence  # the agent knows better than the kernel alone
 
 
-def test_each_gpu_of_a_machine_is_compared(tmp_path: Path) -> None:
-    document = agent("595.58.03", "9.0")
-    second = {**document["cuda"]["devices"][0], "index": 1, "compute_capability": "6.1"}
-    document["cuda"]["devices"].append(second)
-    finding = known_issues.look(machine(tmp_path, LINUX, agent=document))
-    expect(finding, ADVICE, "linux-r590-drops-pascal")
+def test_a_fault_that_was_seen_comes_before_one_of_the_versions(tmp_path: Path) -> None:
+    seen = {"id": "wsl-2", "state": "seen", "alarm": True, "fix": None}
+    finding = known_issues.look(machine(tmp_path, WSL2, agent=agent({}, seen)))
+    expect(finding, PROBLEM, "wsl-1")
+    assert finding.evidence.startswith("wsl-2: ")
+    assert finding.fix == "none is known; wsl --update"
 
 
 @pytest.mark.parametrize(
     ("files", "document", "verdict", "words"),
     [
-        (NEW, None, UNKNOWN, ("none of 65", "WSL's version, Windows' build, the driver, the GPU")),
-        (LINUX, None, UNKNOWN, ("none of 65", "not known here: the driver, the GPU")),
-        (LINUX, agent("580.95.05", "8.9"), OK, ("versions alone",)),
+        (NEW, None, UNKNOWN, ("none of ", "WSL's version, Windows' build, the driver and the GPU")),
+        (LINUX, None, UNKNOWN, ("alone; the driver and the GPU are not known",)),
+        (LINUX, agent(), OK, ("versions alone, and none was seen here",)),
         (CONTAINER, None, OK, ("is about WSL 2 and plain Linux",)),
     ],
 )

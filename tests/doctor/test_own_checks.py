@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import pwd
 import socket
-import subprocess
-from dataclasses import replace
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,11 @@ import pytest
 from gpud.core.clock import Instant
 from gpud.core.errors import ConfigError
 from gpud.core.http_settings import HttpSettings
-from gpud.core.report import AgentReport
 from gpud.core.sections import AlertSettings
 from gpud.core.settings import Settings, config_path, secrets_path
 from gpud.doctor.checks.alerts import alerts
-from gpud.doctor.checks.gpud import gpud, port, settings, store
-from gpud.doctor.checks.installation import COMMANDS, installation, shell_hook, sudo_rule
+from gpud.doctor.checks.gpud import port, settings, store
+from gpud.doctor.checks.installation import installation
 from gpud.doctor.checks.wsl import clock
 from gpud.doctor.machine import Machine, person
 from tests.doctor.trees import (
@@ -34,104 +33,14 @@ from tests.doctor.trees import (
     WSL2,
     expect,
     machine,
-    program,
     report,
 )
 from tests.e2e.program import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gpud.doctor.finding import Finding, Verdict
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives rights away")
-
-
-# sudo
-
-RULE = """Matching Defaults entries for ada on here:
-    env_reset
-
-User ada may run the following commands on here:
-    (ALL : ALL) ALL
-    (root) NOPASSWD: /opt/gpud/bin/gpud up, /opt/gpud/bin/gpud down,
-        /opt/gpud/bin/gpud restart
-"""
-LISTED = ", ".join(sorted(COMMANDS))
-GPUD = f"(root) NOPASSWD: {LISTED}"
-
-
-def rules(*lines: str) -> str:
-    listed = "".join(f"    {line}\n" for line in lines)
-    return f"User ada may run the following commands on here:\n{listed}"
-
-
-@pytest.mark.parametrize(
-    ("listing", "verdict", "words"),
-    [
-        (RULE, OK, "present"),
-        (rules(GPUD, "(root) NOPASSWD: /usr/sbin/service docker start"), OK, "present"),
-        (rules(GPUD, '(root) NOPASSWD: /usr/bin/dockerd ""'), OK, "present"),
-        (rules(GPUD, "(bob) NOPASSWD: /usr/bin/dockerd"), OK, "present"),
-        (rules(GPUD, "(root) /usr/bin/dockerd"), OK, "present"),
-        (rules(GPUD, "(root) NOPASSWD: SETENV: /bin/a, PASSWD: /usr/bin/dockerd"), OK, "present"),
-        (rules(GPUD, "(root) NOPASSWD: /usr/bin/dockerd"), PROBLEM, "dockerd with free arguments"),
-        (rules(GPUD, "(root) NOPASSWD: SETENV: /bin/sh"), PROBLEM, "/bin/sh with free arguments"),
-        (rules(GPUD, "(ALL : ALL) NOPASSWD: /usr/bin/docker *"), PROBLEM, "equals root"),
-        (rules(GPUD, "(root) NOPASSWD: /opt/gpud/bin/gpud"), PROBLEM, "wider than gpud's"),
-        (rules(GPUD, "(root) NOPASSWD: /opt/gpud/bin/python -m gpud up"), PROBLEM, "wider than"),
-        (rules("(ALL) NOPASSWD: ALL"), ADVICE, "every command"),
-        (rules("(root) NOPASSWD: /opt/gpud/bin/gpud up"), PROBLEM, "missing for down, restart"),
-        ("sudo: a password is required\n", PROBLEM, "missing"),
-        ("", PROBLEM, "missing"),
-    ],
-)
-def test_an_installed_gpud_needs_its_rule_and_nothing_that_equals_root(
-    listing: str, verdict: Verdict, words: str, tmp_path: Path
-) -> None:
-    program(tmp_path, "sudo", listing, code=0 if listing.startswith("User") else 1)
-    expect(sudo_rule.look(machine(tmp_path, LINUX, installed=True)), verdict, words)
-
-
-WIDE = f"""nobody ALL=(root) NOPASSWD: {LISTED}, /usr/bin/a\\,b *
-nobody ALL=(ALL:ALL) PASSWD: /bin/ls, NOPASSWD: /usr/bin/dockerd"""
-REAL = """
-mount -t tmpfs -o mode=0755 none /etc/sudoers.d
-printf '%s\\n' "$1" >/etc/sudoers.d/rules && chmod 0440 /etc/sudoers.d/rules && visudo -cq
-setpriv --reuid=65534 --regid=65534 --clear-groups env LC_ALL=C.UTF-8 sudo -n -l
-"""
-
-
-@needs_root
-@pytest.mark.parametrize(
-    ("rule", "verdict", "words"),
-    [
-        (f"nobody ALL=(root) NOPASSWD: {LISTED}", OK, "present"),
-        (
-            WIDE,
-            PROBLEM,
-            "/usr/bin/dockerd",
-        ),
-        (f'nobody ALL=(root) NOPASSWD: {LISTED}, /usr/bin/dockerd ""', OK, "present"),
-        ("# nothing", PROBLEM, "missing"),
-    ],
-)
-def test_the_listing_of_the_real_sudo_is_understood(
-    rule: str, verdict: Verdict, words: str, tmp_path: Path
-) -> None:
-    command = ["unshare", "--mount", "bash", "-c", REAL, "bash", rule]
-    listing = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    program(tmp_path, "sudo", listing.stdout)
-    expect(sudo_rule.look(machine(tmp_path, LINUX, installed=True)), verdict, words)
-
-
-def test_development_run_needs_no_rule_and_is_warned_of_a_wide_rule(
-    tmp_path: Path,
-) -> None:
-    program(tmp_path, "sudo", rules("(root) NOPASSWD: /usr/bin/dockerd"))
-    expect(sudo_rule.look(machine(tmp_path, LINUX)), PROBLEM, "/usr/bin/dockerd")
-    program(tmp_path, "sudo", "", code=1)
-    assert sudo_rule.look(machine(tmp_path, LINUX)).verdict is OK
 
 
 @needs_root
@@ -140,9 +49,6 @@ def test_person_under_sudo_is_the_caller() -> None:
     caller = person({"SUDO_UID": str(account.pw_uid), "HOME": "/root", "SHELL": "/bin/zsh"})
     assert (caller.name, caller.home, caller.login_shell) == account[0:1] + account[5:7]
     assert person({}).name == "root"
-
-
-# installation, shell hook
 
 
 @needs_root
@@ -160,79 +66,31 @@ def test_file_of_root_that_another_user_can_write_is_named(tmp_path: Path) -> No
     expect(installation.look(tree), PROBLEM, *evidence)
 
 
-BLOCK = "# >>> gpud >>>\nstart\n# <<< gpud <<<\n"
-SHARE = LINUX | {"/opt/gpud/share/bashrc.snippet": BLOCK}
-
-
-@pytest.mark.parametrize(
-    ("text", "verdict", "words"),
-    [
-        ("alias a=b\n" + BLOCK, OK, "in /people/ada/.bashrc, current"),
-        ("", ADVICE, "none in /people/ada/.bashrc"),
-        (BLOCK.replace("start", "older"), ADVICE, "another version"),
-        (BLOCK + BLOCK, PROBLEM, "more than once"),
-        (BLOCK.removesuffix("# <<< gpud <<<\n"), PROBLEM, "half a block"),
-    ],
-)
-def test_the_block_is_whole_current_single_and_reached(
-    text: str, verdict: Verdict, words: str, tmp_path: Path
-) -> None:
-    files = SHARE | {"/people/ada/.bashrc": text}
-    expect(shell_hook.look(machine(tmp_path, files, installed=True)), verdict, words)
-
-
-def test_the_hook_is_in_the_file_of_the_login_shell(tmp_path: Path) -> None:
-    fish = "/people/ada/.config/fish"
-    files = {"/people/ada/.bashrc": BLOCK, f"{fish}/config.fish": BLOCK}
-    tree = machine(tmp_path, SHARE | files | {f"{fish}/conf.d/gpud.fish": BLOCK}, installed=True)
-    for shell, verdict, words in (
-        ("fish", PROBLEM, "more than one block"),
-        ("zsh", ADVICE, "none in /people/ada/.zshrc"),
-        ("tcsh", ADVICE, "your shell is tcsh"),
-    ):
-        other = replace(tree, person=replace(PERSON, login_shell=f"/usr/bin/{shell}"))
-        expect(shell_hook.look(other), verdict, words)
-    (tmp_path / "people/ada/.bash_profile").write_text("export A=b\n")
-    expect(shell_hook.look(tree), ADVICE, ".bash_profile does not read .bashrc")
-
-
-# gpud and its store
-
-
-def test_an_agent_that_does_not_run_is_a_problem_with_roots_reason(tmp_path: Path) -> None:
-    backoff = report(agent=AgentReport("backoff", detail="exit code 3", fix="free the disk"))
-    expect(gpud.look(machine(tmp_path, LINUX, root=backoff)), PROBLEM, "exit code 3")
-
-
-def test_a_part_without_a_check_of_its_own_is_reported(tmp_path: Path) -> None:
-    health = {"probes": {"level": 2, "detail": "d", "fix": "f"}, "cuda": {"level": 2}}
-    finding = gpud.look(machine(tmp_path, LINUX, root=report(), agent={"health": health}))
-    expect(finding, PROBLEM, "probes: d")
-    assert "cuda" not in finding.evidence
-
-
 DATABASE = "home-of-gpud/var/lib/gpud/gpud.db"
 
 
 def test_the_history_is_checked_from_outside(tmp_path: Path) -> None:
-    tree = machine(tmp_path, LINUX)
-    assert "not there yet" in store.look(tree).evidence
     path = tmp_path / DATABASE
     path.parent.mkdir(parents=True)
     path.touch()
-    assert "last write" in store.look(tree).evidence
-    health = {"store": {"level": 2, "detail": "the disk is full"}}
-    expect(store.look(machine(tmp_path, LINUX, agent={"health": health})), PROBLEM, "disk is full")
+    assert "last write" in store.look(machine(tmp_path, LINUX)).evidence
+    for pipe in (False, True):
+        path.unlink()
+        os.mkfifo(path) if pipe else path.symlink_to("/dev/zero")
+        expect(store.look(machine(tmp_path, LINUX)), PROBLEM, "no plain file")
 
 
-@pytest.mark.parametrize("make", [lambda path: path.symlink_to("/dev/zero"), os.mkfifo])
-def test_a_link_or_pipe_in_the_histories_place_is_not_followed(
-    tmp_path: Path, make: Callable[[Path], None]
-) -> None:
+def test_history_that_is_no_database_is_named(tmp_path: Path) -> None:
     path = tmp_path / DATABASE
     path.parent.mkdir(parents=True)
-    make(path)
-    expect(store.look(machine(tmp_path, LINUX)), PROBLEM, "no plain file")
+    path.write_bytes(os.urandom(4096))
+    finding = store.look(machine(tmp_path, LINUX))
+    expect(finding, PROBLEM, "is no SQLite database")
+    assert "gpud restart" in (finding.fix or "")
+    path.unlink()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE t (n)")
+    expect(store.look(machine(tmp_path, LINUX)), OK, "last write")
 
 
 @pytest.mark.parametrize(
@@ -318,12 +176,11 @@ SECRETS = (
 OPEN = "[alerts]\nwebhook_urls = ['http://localhost:9093']"
 
 
-def written(path: str, text: str, mode: int) -> str:
+def written(path: str | Path, text: str, mode: int) -> None:
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     file.chmod(mode)
-    return path
 
 
 def check_settings(home: Path, error: ConfigError | None = None) -> Finding:
@@ -334,28 +191,19 @@ def check_settings(home: Path, error: ConfigError | None = None) -> Finding:
 def test_secrets_in_a_file_for_everybody_are_advised_on_and_not_quoted(
     tmp_path: Path, text: str
 ) -> None:
-    path = written(config_path(str(tmp_path)), text, 0o644)
+    config, hidden = config_path(str(tmp_path)), secrets_path(str(tmp_path))
+    written(hidden, "# nothing yet\n", 0o644)
+    written(config, text, 0o644)
     finding = check_settings(tmp_path)
-    expect(finding, ADVICE, f"everybody may read {path}")
-    assert f"to {secrets_path(str(tmp_path))}, which only you can read" in (finding.fix or "")
+    fix = f"to {hidden}, which only you can read"
+    expect(finding, ADVICE, f"everybody may read {config}", fix=fix)
     assert SECRET not in finding.evidence
     assert HASH not in finding.evidence
-
-
-def test_a_secrets_file_that_everybody_can_read_is_advised_on(tmp_path: Path) -> None:
-    path = written(secrets_path(str(tmp_path)), SECRETS[1], 0o644)
-    finding = check_settings(tmp_path)
-    expect(finding, ADVICE, "alerts.webhook_urls is secret in it")
-    assert finding.fix == f"chmod o= {path}"
-
-
-@pytest.mark.parametrize(("text", "mode"), [(SECRETS[0], 0o640), (OPEN, 0o644), ("", 0o644)])
-def test_file_for_few_and_file_without_secrets_are_well(
-    tmp_path: Path, text: str, mode: int
-) -> None:
-    written(config_path(str(tmp_path)), text, mode)
-    written(secrets_path(str(tmp_path)), "# nothing yet\n", 0o644)
-    assert check_settings(tmp_path).verdict is OK
+    for harmless, mode in ((text, 0o640), (OPEN, 0o644), ("", 0o644)):
+        written(config, harmless, mode)
+        assert check_settings(tmp_path).verdict is OK
+    written(hidden, text, 0o644)
+    expect(check_settings(tmp_path), ADVICE, "is secret in it", fix=f"chmod o= {hidden}")
 
 
 def test_a_file_that_cannot_be_read_or_understood_is_reported(tmp_path: Path) -> None:
@@ -367,6 +215,14 @@ def test_a_file_that_cannot_be_read_or_understood_is_reported(tmp_path: Path) ->
     expect(check_settings(tmp_path, wrong), PROBLEM, "unknown key x")
 
 
+def test_setting_that_no_longer_exists_is_named(tmp_path: Path) -> None:
+    path = config_path(str(tmp_path))
+    written(path, "[http]\nmax_connections = 3\n", 0o644)
+    finding = check_settings(tmp_path)
+    expect(finding, ADVICE, "http.max_connections is no longer a setting")
+    assert finding.fix == f"remove it from {path}"
+
+
 # alert sinks
 
 
@@ -376,13 +232,6 @@ def check_sinks(tree: Path, files: dict[str, str] = WSL2, **keys: Any) -> Findin
     return finding
 
 
-def put(path: Path, text: str, mode: int | None) -> None:
-    if mode is not None:
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-        path.chmod(mode)
-
-
 @pytest.mark.parametrize(
     ("mode", "verdict", "words"),
     [(None, PROBLEM, "not there"), (0o644, ADVICE, "open to everybody"), (0o640, OK, "token is")],
@@ -390,8 +239,9 @@ def put(path: Path, text: str, mode: int | None) -> None:
 def test_the_token_of_each_webhook_is_there_and_not_for_everybody(
     mode: int | None, verdict: Verdict, words: str, tmp_path: Path
 ) -> None:
-    put(tmp_path / "first", SECRET, 0o600)
-    put(tmp_path / "token", SECRET, mode)
+    written(tmp_path / "first", SECRET, 0o600)
+    if mode is not None:
+        written(tmp_path / "token", SECRET, mode)
     urls = (f"https://a.example/{SECRET}", "https://b.example/")
     files = (f"{tmp_path}/first", f"{tmp_path}/token")
     below = tmp_path / "machine"  # the agent takes neither from below sysroot
@@ -413,8 +263,8 @@ def test_the_command_is_executable_and_only_its_owner_can_replace_it(
     mode: int | None, folder_mode: int, verdict: Verdict, words: str, tmp_path: Path
 ) -> None:
     tmp_path.chmod(0o755)
-    put(tmp_path / "share/hook", "#!/bin/sh\n", mode)
     if mode is not None:
+        written(tmp_path / "share/hook", "#!/bin/sh\n", mode)
         (tmp_path / "share").chmod(folder_mode)
     command = (f"{tmp_path}/share/hook", SECRET)
     expect(check_sinks(tmp_path / "machine", command=command), verdict, words)
@@ -428,10 +278,6 @@ def test_the_other_sinks_have_what_they_need(tmp_path: Path) -> None:
     expect(check_sinks(tmp_path / "c", LINUX, toast=True), PROBLEM, "no Windows")
     expect(check_sinks(tmp_path, apprise_urls=(f"ntfy://{SECRET}",)), OK, "Apprise to 1 address")
     expect(check_sinks(tmp_path, apprise_urls=(SECRET,)), UNKNOWN, "names no service")
-
-
-def test_the_agents_report_of_its_sinks_is_passed_on(tmp_path: Path) -> None:
     health = {"alerts": {"level": 1, "detail": "webhook: host: nobody listens", "fix": "start it"}}
-    finding = alerts.look(machine(tmp_path, WSL2, agent={"health": health}))
-    expect(finding, ADVICE, "nobody listens")
-    assert finding.fix == "start it"
+    reported = alerts.look(machine(tmp_path, WSL2, agent={"health": health}))
+    expect(reported, ADVICE, "nobody listens", fix="start it")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -77,6 +79,12 @@ def machine(
     return replace(made, **changed)  # type: ignore[arg-type]
 
 
+def make_dxg(tree: Path) -> None:
+    """Make the device node of WSL's GPU."""
+    (tree / "dev").mkdir(parents=True, exist_ok=True)
+    os.mknod(tree / "dev/dxg", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+
+
 def program(tree: Path, name: str, says: str = "", code: int = 0) -> None:
     """Put a program onto the machine's PATH that prints something."""
     path = tree / "usr/bin" / name
@@ -108,10 +116,22 @@ def dockerd_up(**changed: object) -> DockerdReport:
     return structs.replace(up, **changed)
 
 
-def expect(finding: Finding, verdict: Verdict, *words: str) -> None:
+def expect(finding: Finding, verdict: Verdict, *words: str, fix: str | None = None) -> None:
     assert finding.verdict is verdict, finding
     for word in words:
         assert word in finding.evidence, finding
+    assert fix is None or fix in (finding.fix or "nothing"), finding
+
+
+def agent(*readings: dict[str, Any], level: str = "nvml", **nvml: str) -> dict[str, Any]:
+    """Write the running agent's document about telemetry, with what it says of NVML."""
+    sources: dict[str, Any] = {"nvml": nvml or {"reason": None}}
+    return {"telemetry": {"level": level, "sources": sources, "readings": list(readings)}}
+
+
+def reading(field: str, value: float | str | None, absent: str | None = None) -> dict[str, Any]:
+    gpu = None if isinstance(value, str) else 0
+    return {"gpu": gpu, "field": field, "source": "nvml", "value": value, "absent": absent}
 
 
 WSL_LIBRARIES, STRAY_LIBRARIES = "usr/lib/wsl/lib", "usr/lib/x86_64-linux-gnu"

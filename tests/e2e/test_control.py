@@ -150,3 +150,30 @@ def test_without_root_dockerd_is_watched_and_everything_else_runs(
         assert process.returncode == 0
         assert "not root: dockerd is watched, not managed" in output
         assert "Traceback" not in output
+
+
+def test_down_stops_what_runs_whatever_stands_in_the_settings(gpud: Program) -> None:
+    gpud.cli("up")
+    pid = supervisor(gpud)
+    gpud.config.write_text("[http\n")
+    ran = gpud.cli("down")
+    assert (ran.returncode, ran.stdout.split(";")[0].strip()) == (0, "gpud has stopped")
+    assert "not valid TOML" in ran.stderr
+    assert not alive(pid)
+
+
+def test_run_beside_a_running_gpud_names_that_one_and_no_stranger(gpud: Program) -> None:
+    gpud.cli("up")
+    gpud.health("http", 0)
+    ran = gpud.cli("run")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert f"gpud: gpud is already running (pid {supervisor(gpud)})\n  fix: " in ran.stderr
+
+
+def test_dockerd_is_not_said_to_run_on_where_there_is_none() -> None:
+    with program() as made:
+        made.write_settings()
+        made.cli("up")
+        until((made.run_dir / "root.json").exists, "root's report")
+        assert made.cli("restart").stdout == "gpud has restarted\n"
+        assert made.cli("down").stdout == "gpud has stopped\n"

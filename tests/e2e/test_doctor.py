@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -100,10 +101,13 @@ def test_a_wrong_setting_is_a_problem_and_everything_else_is_looked_at(tmp_path:
 
 def test_a_driver_that_hangs_costs_its_own_lines_and_no_others(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
-    with_libraries(tree, cuda="hang cuInit\n")
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with_libraries(tree, cuda=f"stall cuInit {fifo}\n")
     library = tree / "usr/lib/wsl/lib/libnvidia-ml.so.1"
     rewrite_script(library, "hang nvmlInitWithFlags\n")
     result = checks(tmp_path / "home", GPUD_SYSROOT=str(tree))
+    fifo.write_text("the driver returns: its child was left alone")
     assert "answer" in result["libcuda"]["evidence"]
     assert "answer" in result["driver"]["evidence"]
     assert result["libcuda"]["verdict"] in {"problem", "unknown"}  # by whose clock it was cut

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import grp
 import json
 import os
+import pwd
 import re
 import socket
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.program import Program, cuda, free_port, program
+from tests.e2e.program import Program, cuda, free_port, only, program
+from tests.kmsg import Kernel
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -161,3 +165,88 @@ def test_a_bad_setting_is_named_in_one_line_and_nothing_starts(
     assert run.returncode == 2
     assert expected in run.stderr
     assert "Traceback" not in run.stderr
+
+
+def test_hang_beside_a_trace_of_a_known_fault_names_it_and_a_trace_alone_does_not() -> None:
+    line = "nvidia-uvm: request_free_mem_region() err -34"
+    with contextlib.ExitStack() as stack:
+        programs = {name: stack.enter_context(program()) for name in ("hangs", "works")}
+        for name, gpud in programs.items():
+            gpud.sysroot = str(gpud.home / "sysroot")
+            kernel = Kernel(gpud.home / "sysroot")
+            stack.callback(kernel.close)
+            kernel.says(line, at_s=time.monotonic())
+            osrelease = gpud.home / "sysroot/proc/sys/kernel/osrelease"
+            osrelease.parent.mkdir(parents=True)
+            osrelease.write_text("6.8.0-60-generic\n")
+            script = "hang cuStreamSynchronize\n" if name == "hangs" else ""
+            gpud.settings = {"cuda": {**cuda(gpud.home, script), "start_limit_s": 5.0}}
+            gpud.start()
+        hangs, works = programs["hangs"], programs["works"]
+        until(works.median, "a figure")
+        until(lambda: "known_fault" in works.logs(), "the trace")
+        assert "likely" not in json.dumps(json.loads(works.get("/api/v1/status"))["health"])
+
+        def cause() -> str | None:
+            detail: str = hangs.health("probes", 2, "hung")["detail"]
+            return detail.partition("; likely linux-hmm-kaslr: ")[2]
+
+        evidence = until(cause, "the likely cause")
+        assert evidence.startswith(f"kernel log: {line}, ")
+        assert evidence.endswith(" s before launch on GPU 0 failed (hung)")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes the settings from the agent's user")
+def test_settings_that_only_root_can_read_are_named_with_the_fix_by_every_verb() -> None:
+    with program(agent={"user": "nobody"}, probes=only("cpu_call")) as gpud:
+        gpud.write_settings()
+        group = grp.getgrgid(pwd.getpwnam("nobody").pw_gid).gr_name
+        reason = f"cannot read {gpud.config}: Permission denied"
+        fix = f"sudo chown root:{group} {gpud.config} && sudo chmod 640 {gpud.config}"
+
+        def assert_named(line: str, code: int) -> None:
+            ran = gpud.cli(*line.split())
+            assert ran.returncode == code, ran
+            assert reason in ran.stdout + ran.stderr, ran
+            assert fix in ran.stdout + ran.stderr, ran
+
+        try:
+            gpud.cli("up")
+            until(lambda: gpud.cli("status").returncode != 3, "the agent's status")
+            gpud.config.chmod(0o600)
+            agent = gpud.agent_pid()
+            assert_named("config check", 2)
+            assert_named("restart", 2)
+            assert gpud.agent_pid() == agent, "what runs goes on"
+            gpud.cli("down")
+            gpud.cli("up")
+            root = gpud.run_dir / "root.json"
+            until(lambda: json.loads(root.read_bytes())["agent"]["restarts"] > 1, "a crash loop")
+            assert (gpud.run_dir / "agent.json").exists(), "that of the agent before"
+            for line, code in (("status", 3), ("status --json", 3), ("history", 3), ("doctor", 1)):
+                assert_named(line, code)
+            gpud.config.chmod(0o644)
+            assert gpud.cli("config", "check").returncode == 0
+            until(lambda: gpud.cli("status").returncode != 3, "the agent's status")
+        finally:
+            gpud.cli("down")
+
+
+def test_agent_without_a_status_is_starting_or_has_a_reason() -> None:
+    with program() as gpud:
+        (gpud.run_dir / "agent/agent.tmp").mkdir(parents=True)  # nothing can be written there
+        gpud.run_dir.chmod(0o755)
+        gpud.start()
+        until(gpud.agent_pid, "an agent")
+        ran = gpud.cli("status")
+        assert ran.returncode == 3
+        assert ran.stdout.startswith("gpud runs, and its agent is starting")
+        health = gpud.health("status_file", 2, "not_written")
+        assert "agent.tmp" in health["detail"]
+        assert health["fix"]
+        gpud.more_runs(count=3)
+        log = (gpud.home / "var/log/gpud/agent/agent.log").read_text()
+        assert log.count("cannot write") == 1
+        (gpud.run_dir / "agent/agent.tmp").rmdir()
+        gpud.health("status_file", 0)
+        assert gpud.cli("status").returncode != 3

@@ -41,10 +41,9 @@ def now() -> Instant:
 class Fleet:
     """The machines, who of them sleeps or has left, and what was served."""
 
-    def __init__(self, hosts: int) -> None:
-        self.machines = {host.name: Machine(host, now()) for host in world.fleet(hosts)}
+    def __init__(self, hosts: int, round_s: float) -> None:
+        self.machines = {host.name: Machine(host, now(), round_s) for host in world.fleet(hosts)}
         self.asleep = set[str]()
-        self.woken = list[str]()
         self.left = set[str]()
         self.served = Counter[str]()  # "HOST BY-WHOM"
 
@@ -90,24 +89,11 @@ class Fleet:
         for name in command.get("wake", ()):
             self.asleep.discard(name)
             self.machines[name].wake(now(), command["slept_s"])
-            self.woken.append(name)
-
-    async def live(self, round_s: float) -> None:
-        """Give every machine its turn once in a round, one after the other."""
-        rest_s = round_s / len(self.machines)
-        while True:
-            for name, machine in self.machines.items():
-                while self.woken:  # as gpud does: what is due after a pause is run soon
-                    self.machines[self.woken.pop()].live(now())
-                    await asyncio.sleep(rest_s)
-                if name not in self.asleep:
-                    machine.live(now())
-                await asyncio.sleep(rest_s)
 
 
 async def serve(hosts: int, round_s: float) -> None:
     """Serve until standard input ends."""
-    fleet = Fleet(hosts)
+    fleet = Fleet(hosts, round_s)
     routes = [
         Route("/targets.json", fleet.targets),
         Route("/{host}/metrics", fleet.metrics),
@@ -121,12 +107,10 @@ async def serve(hosts: int, round_s: float) -> None:
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     serving = asyncio.create_task(server.serve([listener]))
-    living = asyncio.create_task(fleet.live(round_s))
     print(json.dumps({"port": port}), flush=True)
     while line := await reader.readline():
         fleet.told(json.loads(line))
         print(json.dumps(fleet.served), flush=True)
-    living.cancel()
     server.should_exit = True
     await serving
 

@@ -59,11 +59,12 @@ QUIET: dict[str, float | str | Absent] = {
 class Machine:
     """A host, its snapshot, and what a scrape of it says. Times are those of whoever asks."""
 
-    def __init__(self, host: Host, now: Instant) -> None:
+    def __init__(self, host: Host, now: Instant, round_s: float) -> None:
         self.host = host
         self.now = now
-        self._rounds = 0
-        self._woken = False  # then everything is due
+        self._round_s = round_s
+        self._rounds = host.number  # not all run their large probes at once
+        self._due = True  # everything
         self._device = replace(
             snapshots.DEVICE, uuid=host.uuid, name=host.model, pci_bus_id="0000:01:00.0"
         )
@@ -89,8 +90,8 @@ class Machine:
     def live(self, now: Instant) -> None:
         """Run a round of the small probes, and in every fourth of the large ones; look around."""
         self.now = now
-        large = self._rounds % LARGE_EVERY == 0 or self._woken
-        self._woken = False
+        large = self._rounds % LARGE_EVERY == 0 or self._due
+        self._due = False
         for spec in world.SPECS:
             if spec.pace is Pace.SMALL or large:
                 self._fold(self._run(spec, now))
@@ -115,11 +116,16 @@ class Machine:
         for spec in world.SPECS:
             self._fold(self._run(spec, replace(now, wall_s=now.wall_s - slept_s)))
         self.now = now
-        self._woken = True
+        self._due = True
         self._fold(clock_jumped(slept_s, now.wall_s, now.mono_s))
 
     def scrape(self, accept: str, now: Instant) -> tuple[bytes, str]:
-        """Give body and content type; of what has not changed, only the time is written anew."""
+        """Give body and content type; a round is made when it is due.
+
+        Of what has not changed, only the time is written anew.
+        """
+        if now.mono_s - self.now.mono_s >= self._round_s:
+            self.live(now)
         if self._said is None:
             wanted = Format.of(accept)
             self._said = wanted.encoded(self._collector), wanted.content_type

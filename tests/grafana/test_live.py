@@ -58,7 +58,7 @@ NOTHING_CHANGED: Final = {
     *("The latest driver, judged", "annotation Driver replaced", "annotation Other changes"),
 }
 IN_A_FLEET: Final = {
-    *("Silent machines", "Restarts in the time chosen"),
+    *("Silent machines", "Restarts in the time chosen", "Known faults by build"),
     "Each driver against the best of its model",
 }
 

@@ -7,8 +7,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpud.known_issues.catalogue import VERSIONS, KnownIssue, Range, catalogue
-from gpud.known_issues.matching import MachineFacts, Relation, by_version, relation
+from gpud.known_issues.catalogue import (
+    VERSIONS,
+    IssueEffect,
+    KnownIssue,
+    Range,
+    ReportWhen,
+    TextOrigin,
+    catalogue,
+)
+from gpud.known_issues.matching import (
+    MachineFacts,
+    Relation,
+    by_version,
+    common_regexes,
+    explains,
+    patterns,
+    relation,
+)
 
 ENTRIES = {entry.id: entry for entry in catalogue()}
 READABLE = sorted(name for name, entry in ENTRIES.items() if entry.applies.needs is None)
@@ -131,11 +147,7 @@ def test_a_condition_that_gpud_cannot_read_is_never_said_to_apply() -> None:
                 "wslg-728-shutdown-freeze": Relation.APPLIES,
             },
         ),
-        (
-            MachineFacts("linux", driver="595.58.03", compute_capability="6.1"),
-            {"linux-r590-drops-pascal": Relation.APPLIES},
-        ),
-        (MachineFacts("linux", driver="580.95.05", compute_capability="6.1"), {}),
+        (MachineFacts("linux", driver="595.58.03", compute_capability="8.9"), {}),
     ],
 )
 def test_versions_alone_name_what_they_are_enough_for(
@@ -143,3 +155,78 @@ def test_versions_alone_name_what_they_are_enough_for(
 ) -> None:
     named = {entry.id: kind for entry, kind in by_version(catalogue(), facts)}
     assert named == expected
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_a_trace_is_explained_by_its_entry_on_a_machine_of_it_and_on_no_other_platform(
+    name: str,
+) -> None:
+    entry = ENTRIES[name]
+    facts = matching(entry)
+    assert explains(entry, facts)
+    assert explains(entry, facts, common=True)
+    elsewhere = "wsl2" if facts.platform == "linux" else "linux"
+    assert entry.applies.platform == "any" or not explains(
+        entry, changed(facts, platform=elsewhere)
+    )
+
+
+@pytest.mark.parametrize("name", sorted(set(ENTRIES) - set(READABLE)))
+def test_a_condition_that_gpud_cannot_read_explains_no_trace(name: str) -> None:
+    assert not explains(ENTRIES[name], matching(ENTRIES[name]))
+
+
+SYNC_WAIT = ENTRIES["wsl-41017-sync-wait-hang"]
+REPORTED_ON = MachineFacts("wsl2", "2.7.12", "6.18.33.2", "10.0.26200.8737", "610.88", "8.9")
+
+
+@pytest.mark.parametrize(
+    ("values", "explained"),
+    [
+        ({}, True),
+        ({"driver": "616.56"}, True),
+        ({"wsl_version": None, "windows_build": None, "driver": None}, True),
+        ({"compute_capability": "12.0"}, False),
+        ({"compute_capability": None}, False),
+    ],
+)
+def test_build_and_symptom_needs_one_version_of_a_report_and_nothing_against_it(
+    values: dict[str, Any],
+    explained: bool,  # noqa: FBT001  # a parameter of the test
+) -> None:
+    assert SYNC_WAIT.report_when is ReportWhen.BUILD_AND_SYMPTOM
+    assert explains(SYNC_WAIT, changed(REPORTED_ON, **values)) is explained
+    assert explains(SYNC_WAIT, changed(REPORTED_ON, **values), common=True) is (not values)
+
+
+def test_build_and_symptom_on_versions_of_no_report_is_not_explained() -> None:
+    others = MachineFacts("wsl2", "2.6.3", "6.6.87.2", "10.0.22631.1", "576.02", "8.9")
+    assert not explains(SYNC_WAIT, others)
+    unknown = MachineFacts("wsl2", compute_capability="8.9")
+    assert not explains(SYNC_WAIT, unknown)
+
+
+def test_symptom_is_enough_unless_a_bound_is_against_it() -> None:
+    legacy = ENTRIES["linux-r590-drops-pascal"]
+    assert explains(legacy, MachineFacts("linux"))
+    assert explains(legacy, MachineFacts("linux", driver="595.58.03"))
+    assert not explains(legacy, MachineFacts("linux", driver="580.95.05"))
+
+
+def test_build_needs_its_versions_beside_a_trace_too() -> None:
+    old = ENTRIES["nvml-wsl-old-driver"]
+    assert explains(old, MachineFacts("wsl2", driver="510.06"))
+    assert not explains(old, MachineFacts("wsl2"))
+    assert not explains(old, MachineFacts("wsl2", driver="576.02"))
+
+
+def test_harmless_entries_have_no_patterns_and_theirs_are_common() -> None:
+    by_entry = {where: patterns(catalogue(), where) for where in TextOrigin}
+    common = common_regexes(catalogue())
+    assert common
+    for entry in catalogue():
+        harmless = entry.effect is IssueEffect.NONE
+        for where in TextOrigin:
+            own = {pattern.regex for pattern in entry.patterns if pattern.where is where}
+            used = {pattern.pattern for pattern in by_entry[where].get(entry.id, ())}
+            assert used == (set() if harmless else own - common or own)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud.known_issues import catalogue
 from gpud.root.kernel_log import LOOK_EVERY_S, MOST_RECORDS, OPEN_AGAIN_S, KernelLog
+from tests.kmsg import Kernel
+from tests.known_issues.frames import HANDLE_TABLE, HEALTHY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,26 +23,6 @@ if TYPE_CHECKING:
 
 LOST = "misc dxg: dxgk: dxgvmb_send_create_process: create_process failed -75"
 NOISE = "misc dxg: dxgk: dxgkio_query_adapter_info: Ioctl failed: -22"
-
-
-class Kernel:
-    """A pipe in packet mode: one write is one record, and one read gives one, as from kmsg."""
-
-    def __init__(self, sysroot: Path) -> None:
-        self.sysroot = sysroot
-        (sysroot / "dev").mkdir(parents=True)
-        os.mkfifo(sysroot / "dev/kmsg")
-        self._fd = os.open(sysroot / "dev/kmsg", os.O_RDWR | os.O_NONBLOCK)
-        fcntl.fcntl(self._fd, fcntl.F_SETFL, os.O_RDWR | os.O_NONBLOCK | os.O_DIRECT)
-        self._sequence = 0
-
-    def says(self, text: str, *, at_s: float = 5.0, priority: int = 3) -> None:
-        self._sequence += 1
-        record = f"{priority},{self._sequence},{int(at_s * 1e6)},-;{text}\n SUBSYSTEM=misc\n"
-        os.write(self._fd, record.encode())
-
-    def close(self) -> None:
-        os.close(self._fd)
 
 
 @pytest.fixture
@@ -90,6 +72,59 @@ def test_flood_is_taken_in_portions_once_a_second(kernel: Kernel) -> None:
     log.step(0.0)
     log.step(LOOK_EVERY_S / 2)
     assert log.report().counts["noise"] == MOST_RECORDS
+    log.close()
+
+
+def test_traces_of_known_faults_are_counted_from_records_and_frames_of_records(
+    kernel: Kernel,
+) -> None:
+    for line in (LOST, *HANDLE_TABLE, *HEALTHY):
+        kernel.says(line, at_s=60.0)
+    log = KernelLog(str(kernel.sysroot), boot_s=lambda: 65.0)
+    log.step(100.0)
+    report = log.report()
+    assert report.catalogue is None
+    assert {entry: trace.count for entry, trace in report.traces.items()} == {
+        "wsl-41062-create-process-75": 1,
+        "wsl-12476-hmgrtable-panic": 1,
+        "wsl-41017-sync-wait-hang": 1,
+    }
+    assert report.traces["wsl-41062-create-process-75"].words == LOST
+    at_s = report.traces["wsl-12476-hmgrtable-panic"].at_s
+    assert at_s == pytest.approx(time.time() - 5, abs=60)
+    assert log.report() == report  # the same until there is news
+    log.close()
+
+
+def test_frame_that_is_written_over_two_looks_is_one_trace(kernel: Kernel) -> None:
+    log = KernelLog(str(kernel.sysroot), boot_s=lambda: 60.5)
+    for line in HANDLE_TABLE[:3]:
+        kernel.says(line, at_s=60.0)
+    log.step(100.0)
+    assert log.report().traces == {}
+    for line in HANDLE_TABLE[3:]:
+        kernel.says(line, at_s=60.0)
+    log.step(100.0 + LOOK_EVERY_S)
+    assert log.report().traces["wsl-12476-hmgrtable-panic"].count == 1
+    log.close()
+
+
+@pytest.mark.parametrize("text", ["[{}]", "\xff", None])
+def test_catalogue_that_cannot_be_used_costs_the_traces_and_nothing_else(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    broken = tmp_path / "catalogue.json"
+    if text is not None:
+        broken.write_text(text)
+    monkeypatch.setattr(catalogue, "FILE", broken)
+    catalogue.catalogue.cache_clear()
+    kernel.says(LOST)
+    log = KernelLog(str(kernel.sysroot))
+    catalogue.catalogue.cache_clear()
+    log.step(0.0)
+    report = log.report()
+    assert (report.counts["message_lost"], report.traces) == (1, {})
+    assert "catalogue" in (report.catalogue or "")
     log.close()
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,11 @@ def test_facts_of_dockerd_are_stored() -> None:
 @pytest.mark.parametrize("junk", [None, "", 7.5, ["x"], {"a": 1}, -1, 10**30, "x" * 1_000_000])
 def test_an_answer_of_another_kind_changes_nothing(name: str, junk: object) -> None:
     assert learned(FACTS, json.dumps({name: junk}).encode()) == FACTS
+
+
+def test_field_of_another_kind_costs_no_other_field() -> None:
+    answer = b'{"Version": 7, "LiveRestoreEnabled": false, "ContainersRunning": "x"}'
+    assert learned(FACTS, answer) == replace(FACTS, live_restore_enabled=False)
 
 
 @pytest.mark.parametrize("junk", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])

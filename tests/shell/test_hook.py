@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.shell.world import ROOT, USER, Terminal, World
+from tests.shell.world import ROOT, USER, World
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.terminals import Window
 
 HOME = f"/home/{USER}"
 STATE = f"{HOME}/.local/state/gpud"
@@ -43,8 +45,8 @@ class Shell:
     def argv(self, *more: str) -> list[str]:
         return [self.name, *self.options, *more]
 
-    def terminal(self, world: World, *more: str) -> Terminal:
-        return Terminal(world, *self.argv("-i", *more))
+    def terminal(self, world: World, *more: str) -> Window:
+        return world.window(*self.argv("-i", *more))
 
 
 BASH = Shell("bash", "bashrc.snippet", ".bashrc", f"PS1='{PROMPT}'; PROMPT_COMMAND=")
@@ -80,12 +82,12 @@ def asked(world: World) -> list[str]:
 
 def opened(world: World, shell: Shell, *more: str) -> str:
     """Open a shell, leave it at its first prompt, and give all that it showed before."""
-    terminal = shell.terminal(world, *more)
-    said = terminal.expect(PROMPT)
-    terminal.send("")
-    said += terminal.expect(PROMPT)  # what a job has to say comes before the next prompt
-    terminal.send("exit 7")
-    _, status = terminal.end()
+    shown = shell.terminal(world, *more)
+    said = shown.until(PROMPT)
+    shown.send("\n")
+    said += shown.until(PROMPT)  # what a job has to say comes before the next prompt
+    shown.send("exit 7\n")
+    status = shown.ended()
     assert status == 7
     return visible(said)
 
@@ -129,9 +131,9 @@ def test_beside_a_running_gpud_no_process_is_begun(machine: World, shell: Shell)
             machine.own(f"{HOME}/{shell.rc}", script)
         trace = f"{HOME}/trace"
         line = ["strace", "-qq", "-f", "-e", count, "-o", trace, *shell.argv(*rc, "-i")]
-        terminal = Terminal(machine, *line)
-        terminal.send("exit")
-        terminal.end()
+        shown = machine.window(*line)
+        shown.send("exit\n")
+        shown.ended()
         lines = machine.path(trace).read_text().splitlines()
         threads = ("CLONE_THREAD", "resumed", "+++", "---")  # fish has some, and they come and go
         return len([line for line in lines if not [word for word in threads if word in line]])
@@ -270,10 +272,10 @@ def test_without_a_home_to_write_to_gpud_starts_all_the_same(
     machine.root(broken)
     try:
         with machine.covered("/opt/gpud/bin/gpud", RECORDS):
-            terminal = Terminal(machine, *line)
-            said = terminal.expect(PROMPT)
-            terminal.send("exit 7")
-            _, status = terminal.end()
+            shown = machine.window(*line)
+            said = shown.until(PROMPT)
+            shown.send("exit 7\n")
+            status = shown.ended()
             assert until(lambda: asked(machine), "a start") == ["up"]
             settled(machine)
     finally:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.shell.world import Terminal, World
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.shell.world import World
 
 CAP_SYS_RESOURCE = 1 << 24
 GPUD = "/opt/gpud/bin/gpud"
@@ -111,11 +112,11 @@ def test_the_terminal_may_close_and_the_relay_keeps_the_distribution(
     gpud: World, setting: str, how: str
 ) -> None:
     gpud.write("/etc/sudoers.d/00-test", f"Defaults {setting}, requiretty\n", 0o440)
-    terminal = Terminal(gpud, "/usr/bin/python3", "-c", RELAY)
-    relay = int(terminal.expect("@ready> ").split()[1])
+    shown = gpud.window("/usr/bin/python3", "-c", RELAY)
+    relay = int(shown.until("@ready> ").split()[1])
     line = f"sudo -n {GPUD} up" if how == "typed" else "/opt/gpud/bin/gpud-start"
-    terminal.send(f"{line}; echo status $?")
-    assert "status 0" in terminal.expect("@ready> ")
+    shown.send(f"{line}; echo status $?\n")
+    assert "status 0" in shown.until("@ready> ")
     pid = until(lambda: supervisor(gpud), "a supervisor")
 
     until(
@@ -131,13 +132,13 @@ def test_the_terminal_may_close_and_the_relay_keeps_the_distribution(
     assert opened[1] == opened[2] == "/var/log/gpud/root.err"
     assert not [name for name in opened.values() if "pts" in name or "tty" in name]
 
-    os.close(terminal.master)  # the window is closed
+    os.close(shown.master)  # the window is closed
     until(lambda: not [c for c in gpud.processes().values() if c.startswith("bash")], "no shell")
     assert supervisor(gpud) == pid
     assert stat(gpud, pid)[1] == str(relay)
     assert gpud.run(GPUD, "down", user=None).returncode == 0
     until(lambda: relay not in gpud.processes(), "the relay ends with its last child")
-    terminal.close()
+    shown.close()
 
 
 @pytest.mark.parametrize("way", ["as root", "through sudo"])

@@ -18,7 +18,7 @@ from tests.shell.test_hook import (
     running,
     settled,
 )
-from tests.shell.world import ROOT, Terminal, World
+from tests.shell.world import ROOT, World
 from tests.waiting import until
 
 HOOK = (ROOT / "bashrc.snippet").read_text()
@@ -65,14 +65,14 @@ def test_bash_is_left_as_it_was_whatever_its_owner_set(
         for hook in (HOOK, ""):
             after = f"{STATE}\nPATH=/usr/bin:/bin\nPS1='{PROMPT}'\n"
             machine.own(f"{HOME}/rc", f"{ODD[how]}\n: last word\n{hook}\n{after}")
-            terminal = Terminal(machine, "bash", "--noprofile", "--rcfile", f"{HOME}/rc", "-i")
-            before = terminal.expect(PROMPT)
-            terminal.send("")
-            before += terminal.expect(PROMPT)
-            terminal.send("exit 7")
-            rest, status = terminal.end()
+            shown = machine.window("bash", "--noprofile", "--rcfile", f"{HOME}/rc", "-i")
+            before = shown.until(PROMPT)
+            shown.send("\n")
+            before += shown.until(PROMPT)
+            shown.send("exit 7\n")
+            status = shown.ended()
             assert status == 7
-            said.append(before + rest)
+            said.append(before + shown.unread)
         if not alive:
             assert until(lambda: asked(machine), "a start") == ["up"]
         settled(machine)
@@ -171,15 +171,15 @@ def test_a_notice_is_shown_once_and_again_when_it_changes(machine: World, shell:
 
 def test_a_notice_cannot_steer_the_terminal_and_is_cut_short(machine: World, shell: Shell) -> None:
     notice(machine, "a\x1b]0;title\x07\x1b[31mb\x9bc\x00\x7f\u202ed" + "x" * 1_000_000)
-    terminal = shell.terminal(machine)
-    said = terminal.expect(PROMPT)
-    terminal.send("exit")
-    terminal.end()
-    [shown] = [line for line in said.splitlines() if "gpud: " in line]
-    shown = shown[shown.index("gpud: ") :]
-    assert shown.startswith("gpud: a?]0;title??[31mb")
-    assert len(shown) <= 310
-    assert all(" " <= letter <= "~" for letter in shown)
+    shown = shell.terminal(machine)
+    said = shown.until(PROMPT)
+    shown.send("exit\n")
+    shown.ended()
+    [line] = [each for each in said.splitlines() if "gpud: " in each]
+    line = line[line.index("gpud: ") :]
+    assert line.startswith("gpud: a?]0;title??[31mb")
+    assert len(line) <= 310
+    assert all(" " <= letter <= "~" for letter in line)
 
 
 def test_a_notice_of_nothing_but_zeroes_keeps_no_shell_waiting(

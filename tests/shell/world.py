@@ -1,23 +1,18 @@
-"""A machine of a test's own: gpud below /opt, real sudo with the real rule, users without rights.
-
-It is a mount and a pid namespace over this machine's own root directory. What a test changes in
-/etc, /opt, /var, /run and /home lies in memory and goes with the namespace.
-"""
+"""A machine of a test's own: gpud below /opt, real sudo with its rule, users without rights."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import select
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.overlay import machine
+from tests.terminals import Window
 from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
@@ -46,15 +41,6 @@ NOT_NEEDED = (
     "*gpud*",
 )
 MAKE = """
-set -eu
-scratch=$1 base=$2
-mount -t tmpfs -o mode=755 scratch "$scratch"
-for place in etc opt var home; do
-  mkdir "$scratch/$place" "$scratch/$place.work"
-  mount -t overlay overlay \
-    -o "lowerdir=/$place,upperdir=$scratch/$place,workdir=$scratch/$place.work" "/$place"
-done
-mount -t tmpfs -o mode=755 run /run
 chmod 755 /home /opt
 echo "127.0.1.1 $(cat /proc/sys/kernel/hostname)" >>/etc/hosts  # sudo looks its own machine up
 useradd --system --user-group --no-create-home gpud 2>/dev/null || true
@@ -63,13 +49,6 @@ for user in gpudtest gpudother; do
   chmod 755 "/home/$user"
 done
 rm -f /etc/sudoers.d/*
-if [ "$base" != /usr ]; then
-  mkdir /opt/python
-  mount --bind "$base" /opt/python
-fi
-echo ready
-# The first process reaps what is left to it, until the test lets go of its input.
-while read -r _; do :; done
 """
 
 
@@ -91,6 +70,10 @@ class World:
         if user is not None:
             line += ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
         return [*line, *command]
+
+    def window(self, *command: str) -> Window:
+        """Start a program of the user's in a terminal window."""
+        return Window(self.argv(*command), ENVIRONMENT)
 
     def run(
         self,
@@ -175,87 +158,16 @@ class World:
         )
 
 
-END = "\0the end\0"
-
-
-class Terminal:
-    """A shell on a terminal of its own, as a person has it."""
-
-    def __init__(self, world: World, *command: str, environ: dict[str, str] | None = None) -> None:
-        line = world.argv(*command)
-        self.said = ""
-        # With no slave left open, what the shell wrote last can be lost: Linux may report the
-        # hang-up before it has moved the bytes to the master.
-        self.master, self.slave = os.openpty()
-        self.pid = os.fork()
-        if self.pid == 0:
-            try:
-                os.close(self.master)
-                os.login_tty(self.slave)
-                os.execvpe(line[0], line, ENVIRONMENT | (environ or {}))
-            finally:
-                os._exit(127)
-
-    def expect(self, text: str) -> str:
-        """Read until ``text`` has come; gives all that came since the last call."""
-        deadline = time.monotonic() + LIMIT_S
-        while text not in self.said:
-            left_s = max(0.0, deadline - time.monotonic())
-            ready, _, _ = select.select([self.master], [], [], left_s)
-            assert ready, f"{text!r} did not come: {self.said!r}"
-            try:
-                chunk = os.read(self.master, 65536)
-            except OSError:
-                chunk = b""
-            assert chunk, f"ended before {text!r} came: {self.said!r}"
-            self.said += chunk.decode("utf-8", "replace")
-        before, _, self.said = self.said.partition(text)
-        return before.replace("\r", "")
-
-    def send(self, line: str) -> None:
-        os.write(self.master, line.encode() + b"\n")
-
-    def close(self) -> int:
-        """Hang up, and give how the shell ended."""
-        for end in (self.slave, self.master):
-            with contextlib.suppress(OSError):
-                os.close(end)
-        _, status = os.waitpid(self.pid, 0)
-        return os.waitstatus_to_exitcode(status)
-
-    def end(self) -> tuple[str, int]:
-        """Read to the end, and give what came and the exit status."""
-        shell = os.pidfd_open(self.pid)
-        while shell not in select.select([self.master, shell], [], [])[0]:
-            self.said += os.read(self.master, 65536).decode("utf-8", "replace")
-        os.close(shell)
-        os.write(self.slave, END.encode())
-        return self.expect(END), self.close()
-
-
 @contextlib.contextmanager
 def world() -> Iterator[World]:
     """Make one, with gpud installed, and end every process of it afterwards."""
-    scratch = tempfile.mkdtemp(prefix="gpud-world-")
-    base = sys.base_prefix
-    unshare = ["unshare", "--mount", "--pid", "--fork", "--mount-proc"]
-    holder = subprocess.Popen(
-        [*unshare, "sh", "-c", MAKE, "make", scratch, base],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "ready\n", "no namespace with overlays could be made"
-        [init] = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()
-        made = World(int(init))
-        install(made, "/usr" if base == "/usr" else "/opt/python")
+    with machine(Path(sys.base_prefix)) as overlay:
+        made = World(overlay.init)
+        made.root(MAKE)
+        if sys.base_prefix != "/usr":  # where only root has a say on the way
+            made.root(f"mkdir /opt/python; mount --bind {sys.base_prefix} /opt/python")
+        install(made, "/usr" if sys.base_prefix == "/usr" else "/opt/python")
         yield made
-    finally:
-        holder.communicate()  # its input ends, and with its first process all the others
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def install(world: World, base: str) -> None:

@@ -33,9 +33,34 @@ def of(snapshot: Snapshot) -> dict[str, Any]:
     return made
 
 
-def machine(state: str = "fine") -> dict[str, Any]:
-    """Return the document of one of the states of `tests.browser.worlds`."""
-    return of(worlds.snapshot(state))
+def machine(state: str = "fine", **changes: Any) -> dict[str, Any]:
+    """Return the document of one of the states of `tests.browser.worlds`, changed in depth."""
+    return merged(of(worlds.snapshot(state)), changes)
+
+
+def full(**changes: Any) -> dict[str, Any]:
+    """Return the document of a machine that has everything, changed in depth."""
+    return merged(of(snapshots.full()), changes)
+
+
+def merged(made: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Put changes in place; what is a table in both is merged, all else exchanged."""
+    for key, value in changes.items():
+        both = isinstance(value, dict) and isinstance(made.get(key), dict)
+        made[key] = merged(made[key], value) if both else value
+    return made
+
+
+def launch(made: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """Change the last run of the probe launch."""
+    (run,) = [run for run in made["probes"] if run["probe"] == "launch"]
+    run |= changes
+    return made
+
+
+def unwell(**parts: Any) -> dict[str, Any]:
+    """Return a machine of which these components fail."""
+    return machine(health={name: {"level": 2, "since_s": NOW_S} | of for name, of in parts.items()})
 
 
 def two_gpus() -> dict[str, Any]:

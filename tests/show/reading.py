@@ -23,10 +23,11 @@ class Element:
     @property
     def words(self) -> str:
         """The text with single spaces, cells and lines apart."""
-        return " ".join(self._text().split())
+        return " ".join(self.text.split())
 
-    def _text(self) -> str:
-        texts = (child if isinstance(child, str) else child._text() for child in self.children)
+    @property
+    def text(self) -> str:
+        texts = (child if isinstance(child, str) else child.text for child in self.children)
         text = "".join(texts)
         return f" {text} " if self.tag in APART else text
 

@@ -1,40 +1,22 @@
 from __future__ import annotations
 
 from html import unescape
-from html.parser import HTMLParser
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.show.markup import LONGEST, Html, el, joined, plain, text
+from tests.show.reading import Page
 
 ANYTHING = st.text(st.characters(codec=None), max_size=200)
 
 
-class Read(HTMLParser):
-    def __init__(self, markup: str) -> None:
-        super().__init__()
-        self.tags = list[tuple[str, dict[str, str | None]]]()
-        self.words = ""
-        self.feed(markup)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.words += data
-
-
 @given(ANYTHING, ANYTHING)
 def test_whatever_is_said_only_our_elements_come_of_it(words: str, value: str) -> None:
-    read = Read(el("p", words, el("b", words), title=value))
-    assert read.tags == [("p", {"title": plain(value)}), ("b", {})]
-    assert read.words == 2 * plain(words)
-
-
-@given(ANYTHING)
-def test_what_steers_and_what_cannot_be_sent_is_written_out(words: str) -> None:
+    outer, inner = Page(el("i", words, el("b", words), title=value)).all()
+    assert (outer.tag, outer.attributes) == ("i", {"title": plain(value)})
+    assert (inner.tag, inner.attributes) == ("b", {})
+    assert outer.text == 2 * plain(words)
     shown = text(words)
     shown.encode()  # no half character is left
     assert not [c for c in shown if ord(c) < 32 or 127 <= ord(c) < 160 or c in "\u202e\u2066"]
@@ -45,13 +27,9 @@ def test_what_can_be_shown_is_shown_as_it_is(words: str) -> None:
     assert unescape(text(words)) == words
 
 
-def test_a_text_is_cut_and_shows_that_it_was() -> None:
+def test_a_text_is_cut_and_markup_passes_where_text_beside_it_does_not() -> None:
     assert len(plain("x" * 1_000_000)) == LONGEST
-    assert text("abcdef", 4) == "abc\u2026"
-    assert text("abcd", 4) == "abcd"
-
-
-def test_markup_passes_and_text_beside_it_does_not() -> None:
+    assert (text("abcdef", 4), text("abcd", 4)) == ("abc\u2026", "abcd")
     assert joined(Html("<i>"), "<i>", None, ["a", Html("</i>")]) == "<i>&lt;i&gt;a</i>"
     assert joined(el("i", "&")) == "<i>&amp;</i>"
 

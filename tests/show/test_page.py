@@ -33,14 +33,11 @@ def shown(request: pytest.FixtureRequest) -> Page:
     return read(EVERY[request.param])
 
 
-def test_every_element_is_closed_and_every_id_is_there_once(shown: Page) -> None:
+def test_every_element_is_closed_and_every_section_table_and_link_has_a_name(shown: Page) -> None:
     assert shown.wrong == []
     ids = [element.attributes["id"] for element in shown.all() if "id" in element.attributes]
     assert len(ids) == len(set(ids))
     assert all(re.fullmatch(r"[a-zA-Z][\w-]*", name) for name in ids)
-
-
-def test_every_section_table_and_link_has_a_name_that_is_there(shown: Page) -> None:
     for element in shown.all():
         if "aria-labelledby" in element.attributes:
             assert shown[element.attributes["aria-labelledby"]].words
@@ -48,31 +45,21 @@ def test_every_section_table_and_link_has_a_name_that_is_there(shown: Page) -> N
             assert element.attributes["href"].startswith(("/", "#"))
             if element.attributes["href"].startswith("#"):
                 assert element.attributes["href"][1:] in shown
+        assert not any(name == "style" or name.startswith("on") for name in element.attributes)
     for table in shown.all("table"):
         assert table.parent is not None
-        assert (table.parent.attributes["tabindex"], table.parent.attributes["role"]) == (
-            "0",
-            "region",
-        )
+        around = table.parent.attributes
+        assert (around["tabindex"], around["role"]) == ("0", "region")
         assert all(cell.attributes["scope"] in {"row", "col"} for cell in table.all("th"))
     levels = [int(each.tag[1]) for each in shown.all() if re.fullmatch("h[1-6]", each.tag)]
     assert levels[0] == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
     assert len(shown.all("h1")) == len(shown.all("main")) == 1
-
-
-def test_only_the_state_line_is_read_out(shown: Page) -> None:
     loud = [each.attributes["id"] for each in shown.all() if "aria-live" in each.attributes]
-    assert loud == ["state-line"]
-
-
-def test_page_holds_neither_style_nor_script(shown: Page) -> None:
-    assert not shown.all("style")
-    for element in shown.all():
-        assert not any(name == "style" or name.startswith("on") for name in element.attributes)
+    assert loud == ["state-line"], "nothing else is read out"
     (script,) = shown.all("script")
     assert script.attributes == {"src": "/static/main.js", "type": "module"}
-    assert script.children == []
+    assert script.children == shown.all("style") == []
 
 
 def test_page_on_which_nothing_changed_is_the_same_page() -> None:
@@ -153,11 +140,8 @@ def test_card_without_telemetry_says_why_and_shows_its_figures() -> None:
     assert nvml[1] == "library missing"
 
 
-def test_failed_run_has_no_chart() -> None:
-    assert "data-chart" not in read(of(snapshots.full()))["history-gpu0-copy"].attributes
-
-
 def test_chart_writes_a_figure_with_the_symbol_of_its_table() -> None:
+    assert "data-chart" not in read(EVERY["full"])["history-gpu0-copy"].attributes, "it failed"
     script = files("gpud.agent.serve.http").joinpath("static/time.js").read_text("utf-8")
     for unit in ("seconds", "bytes_per_second", "flops_per_second"):
         for size in (1e-6, 1e-3) if unit == "seconds" else (1e6, 1e9, 1e12):
@@ -172,7 +156,7 @@ def first_cells(heading: str) -> list[str]:
 
 def test_every_section_state_and_verdict_is_documented() -> None:
     made = machine("regressed") | {"put_off": [{"probe": "triad", "gpu": 0, "reason": "gpu_hot"}]}
-    shown = read(made | {"written_s": NOW_S})
+    shown = read(made | {"written_s": NOW_S, "known_faults": [{"id": "wsl-1", "state": "seen"}]})
     titles = [next(s.all("h2")).words for s in shown.all("section") if list(s.all("h2"))]
     assert first_cells("The sections") == titles
     assert sorted(first_cells("The state")) == sorted({*WORDS.values(), SLOWER})

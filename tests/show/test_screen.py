@@ -14,14 +14,10 @@ from gpud.show.document import read
 from gpud.show.view import View
 from tests import snapshots
 from tests.show import documents
-from tests.show.documents import NOW_S, UUID, machine, screen, two_gpus
+from tests.show.documents import NOW_S, UUID, full, launch, machine, screen, two_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-def full() -> dict[str, Any]:
-    return documents.of(snapshots.full())
 
 
 def test_first_lines_say_the_state_since_when_and_what_to_do() -> None:
@@ -34,10 +30,9 @@ def test_first_lines_say_the_state_since_when_and_what_to_do() -> None:
     assert slower[0].endswith(" (9 d 6 h)")
     assert slower[1] == "  do first: go back to driver 566.36"
     assert screen(machine())[1] == "", "nothing to do"
-
-
-def test_fix_of_something_else_is_first_where_the_worst_has_none() -> None:
-    made = machine()
+    assert "data" not in screen(full(), now_s=NOW_S + 5)[0]
+    assert screen(full(), now_s=NOW_S + 90)[0].endswith(", data 1 min old")
+    made = machine()  # the worst has no fix
     made["health"] |= {
         name: {"level": 2, "reason": "x", "detail": name, "fix": fix, "since_s": NOW_S}
         for name, fix in (("alerts", "mend alerts"), ("root", None), ("cuda", "mend cuda"))
@@ -45,11 +40,6 @@ def test_fix_of_something_else_is_first_where_the_worst_has_none() -> None:
     assert screen(made)[1] == "  do first: mend alerts"
     made["health"]["root"]["fix"] = "mend root"
     assert screen(made)[1] == "  do first: mend root"
-
-
-def test_document_that_nobody_writes_any_more_says_its_age() -> None:
-    assert "data" not in screen(full(), now_s=NOW_S + 5)[0]
-    assert screen(full(), now_s=NOW_S + 90)[0].endswith(", data 1 min old")
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 79, 80, 100, 107, 200])
@@ -74,7 +64,7 @@ def test_nothing_is_wider_than_the_terminal(width: int, height: int) -> None:
 def test_narrow_screen_drops_bars_words_and_the_usual(width: int | None, row: str) -> None:
     made = machine()
     (run,) = [run for run in made["probes"] if run["probe"] == "launch"]
-    run["samples"] = [run["samples"][0] | {"median": 5e-6}]
+    launch(made, samples=[run["samples"][0] | {"median": 5e-6}])
     (stream,) = [each for each in made["streams"] if each["probe"] == "launch"]
     stream |= {"usual": 4e-6, "level": 5e-6, "slowdown": 1.25, "open": []}
     made["probes"] = [run]
@@ -111,7 +101,17 @@ def test_latest_change_is_whole_on_a_brief_screen() -> None:
         assert f"Windows {moved} and 1 more" in whole
 
 
-def test_every_moment_is_in_the_time_zone_of_the_reader(kolkata: None) -> None:
+@pytest.fixture
+def kolkata(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Asia/Kolkata")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("kolkata")
+def test_every_moment_is_in_the_time_zone_of_the_reader() -> None:
     made = machine("regressed")
     gone = "CUDA no longer offers GPU 0 since 2023-11-14 22:14 UTC"
     made["health"]["devices"] = {"level": 2, "detail": gone, "since_s": 1_700_000_040.0}
@@ -121,15 +121,6 @@ def test_every_moment_is_in_the_time_zone_of_the_reader(kolkata: None) -> None:
         assert "UTC" not in lines
         assert "GPU 0 since 2023-11-15 03:44" in lines
         assert "slower since 2023-11-15 03:44, at once" in lines
-
-
-@pytest.fixture
-def kolkata(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with monkeypatch.context() as patched:
-        patched.setenv("TZ", "Asia/Kolkata")
-        time.tzset()
-        yield
-    time.tzset()
 
 
 def test_no_word_of_a_driver_or_a_file_begins_a_line_or_steers_the_terminal() -> None:
@@ -157,9 +148,6 @@ def test_agent_of_an_older_release_is_shown_too() -> None:
     assert "values from not known" in "\n".join(lines)
     assert "  dxg: degraded" in lines
     assert "Alerts" not in lines
-
-
-def test_document_that_cannot_be_read_is_an_error_with_a_fix() -> None:
     with pytest.raises(GpudError, match=r"can show: .* `\$\.probes`") as caught:
         read(full() | {"probes": 7})
     assert caught.value.fix == "gpud restart"

@@ -13,70 +13,61 @@ from gpud.discovery import modules
 from gpud.show import gpus
 from gpud.show.document import read
 from gpud.show.view import View
-from tests import snapshots
 from tests.show import documents
-from tests.show.documents import NOW_S, UUID, machine, screen, telemetry, two_gpus
+from tests.show.documents import (
+    NOW_S,
+    UUID,
+    full,
+    launch,
+    machine,
+    screen,
+    telemetry,
+    two_gpus,
+    unwell,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Change = dict[str, Any]
+Document = dict[str, Any]
 
 
-def full() -> Change:
-    return documents.of(snapshots.full())
+def changes(*kinds: tuple[str, str | None, str, float]) -> Document:
+    names = ("kind", "old", "new", "at_s")
+    return {"changes": [dict(zip(names, (*k[:3], NOW_S + k[3]), strict=True)) for k in kinds]}
 
 
-def dockerd(**fields: Any) -> Change:
-    made = machine()
-    made["root"]["dockerd"] |= fields
+def slower(**alert: Any) -> Document:
+    made = machine("regressed")
+    made["alerts"][0] |= alert
     return made
 
 
-def health(**parts: Any) -> Change:
-    made = machine()
-    made["health"] |= {name: {"level": 2, "since_s": NOW_S} | part for name, part in parts.items()}
-    return made
-
-
-def skipped(*skips: Change) -> Change:
-    return machine() | {"put_off": list(skips)}
-
-
-def of_launch(**fields: Any) -> Change:
-    made = machine()
-    (run,) = [run for run in made["probes"] if run["probe"] == "launch"]
-    run |= fields
-    return made
-
-
-def latest(median: float) -> Change:
+def latest(median: float) -> Document:
     """Return a machine whose submission latency is slower, and what its last run alone took."""
     made = machine("regressed")
     (run,) = [run for run in made["probes"] if run["probe"] == "launch"]
-    run["samples"] = [run["samples"][0] | {"median": median}]
-    return made
+    return launch(made, samples=[run["samples"][0] | {"median": median}])
 
 
-def without_root() -> Change:
-    made = machine() | {"root": None}
-    made["health"]["root"] = {"level": 2, "detail": "root.json is 40 s old", "fix": "gpud up"}
-    return made
+def fault(name: str, **fields: Any) -> Document:
+    """Return a known fault as the document has it: of the versions alone unless it says more."""
+    return {
+        "id": name,
+        "state": "applies",
+        "effect": "no_gpu",
+        "title": f"title of {name}",
+        "fix": f"fix of {name}",
+        "source": f"https://example.org/{name}",
+        "confidence": "several_reports",
+    } | fields
 
 
-def drifting() -> Change:
-    made = machine("regressed")
-    made["alerts"][0] |= {"evidence": [], "description": "line one\nline two", "causes": []}
-    return made
+SEEN = {"state": "seen", "evidence": "dxgk: \x1b[31mioctl <b>-75", "at_s": NOW_S - 60, "count": 3}
 
 
-def changed(*kinds: tuple[str, str, str, float]) -> Change:
-    return machine() | {
-        "changes": [
-            {"kind": kind, "old": old, "new": new, "at_s": NOW_S + after_s}
-            for kind, old, new, after_s in kinds
-        ]
-    }
+def faulty(*faults: Document) -> Document:
+    return machine(known_faults=list(faults))
 
 
 NEW_DRIVER = (
@@ -87,49 +78,55 @@ NEW_DRIVER = (
 )
 TENSOR = {"mode": "tensor", "reason": "unsupported", "detail": "compute capability 7.5"}
 ON_BATTERY = {"probe": "triad", "gpu": 0, "reason": "on_battery", "count": 2}
-EITHER: dict[str, tuple[Callable[[], Change], list[str]]] = {
+PAGE = "http://127.0.0.1:9945"
+NO_GPU: Document = {"gpus": {}, "cuda": None, "expected": {}}
+NO_ROOT = {"level": 2, "detail": "root.json is 40 s old", "fix": "gpud up"}
+NOT_ASKED = {"readings": [{"field": "pcie_width", "gpu": 0, "absent": "not_asked"}]}
+TOOLKIT = {"level": 0, "reason": "toolkit_not_installed", "detail": "not here"}
+LOST = {"detail": "lost", "fix": "x"}
+EITHER: dict[str, tuple[Callable[[], Document], list[str]]] = {
     "slower driver": (
-        lambda: machine("regressed"),
+        slower,
         [
-            "submission latency +12 %",
-            "go back to driver 566.36",
-            "12 % slower since driver 572.16",
-            "566.36 → 572.16",
-            "12 % slower (10.2 to 13.9 %)",
-            "seen it: gpud alerts ack",
-            "1 slower, 1 learning",
+            *("submission latency +12 %", "go back to driver 566.36"),
+            *("12 % slower since driver 572.16", "566.36 → 572.16", "12 % slower (10.2 to 13.9 %)"),
+            *("seen it: gpud alerts ack", "1 slower, 1 learning"),
         ],
     ),
     "last run unlike the verdict": (
         lambda: latest(1.73 * 12.4e-6),
         ["12 % slower since driver 572.16, judged 2023-11-", "the last run is 73 % slower"],
     ),
-    "alert without a cause": (drifting, ["submission latency +12 %", "warning"]),
+    "alert without a cause": (
+        lambda: slower(evidence=[], description="line one\nline two", causes=[]),
+        ["submission latency +12 %", "warning"],
+    ),
     "dockerd": (
-        lambda: dockerd(restarts={"killed": 1}, suspect_sockets=2),
-        [
-            "dockerd running",
-            "owner gpud",
-            "1 (1 killed)",
-            "2 ignored, see docs/dockerd.md",
-        ],
+        lambda: machine(root={"dockerd": {"restarts": {"killed": 1}, "suspect_sockets": 2}}),
+        ["dockerd running", "owner gpud", "1 (1 killed)", "2 ignored, see docs/dockerd.md"],
     ),
     "dockerd that dies": (
-        lambda: dockerd(up=False, state="crashloop", reason="x", detail="exit 1", fix="look"),
+        lambda: machine(
+            root={
+                "dockerd": {"up": False, "state": "crashloop", "reason": "x"}
+                | {"detail": "exit 1", "fix": "look"}
+            }
+        ),
         ["crashloop", "exit 1", "To do: look"],
     ),
-    "dockerd of another": (lambda: dockerd(owner="docker_desktop"), ["owner docker desktop"]),
-    "no root": (without_root, ["not known: root.json is 40 s old", "To do: gpud up"]),
+    "dockerd of another": (
+        lambda: machine(root={"dockerd": {"owner": "docker_desktop"}}),
+        ["owner docker desktop"],
+    ),
+    "no root": (
+        lambda: machine(root=None, health={"root": NO_ROOT}),
+        ["not known: root.json is 40 s old", "To do: gpud up"],
+    ),
     "GPU": (
         full,
         [
-            'RTX "4070"\\x0a\\x1b[31m',
-            "memory 1.0 of 12.0 GiB",
-            "use 7 %",
-            "power 32 of 200 W",
-            "temperature 48 °C",
-            "SM clock 2475 of 3105 MHz",
-            "performance state P0",
+            *('RTX "4070"\\x0a\\x1b[31m', "memory 1.0 of 12.0 GiB", "use 7 %", "power 32 of 200 W"),
+            *("temperature 48 °C", "SM clock 2475 of 3105 MHz", "performance state P0"),
             "slowed by power cap, thermal",
             "driver 572.16 (WSL side 570.00), CUDA 12.8; values from NVML",
             "GPU work is tried again at",
@@ -141,12 +138,9 @@ EITHER: dict[str, tuple[Callable[[], Change], list[str]]] = {
         lambda: machine("gpu_gone"),
         ["CUDA no longer offers GPU 0", "gone since", f"gpud gpus forget {UUID}"],
     ),
-    "no GPU": (
-        lambda: machine() | {"gpus": {}, "cuda": None, "expected": {}, "telemetry": {}},
-        ["No GPU is known yet."],
-    ),
+    "no GPU": (lambda: machine() | NO_GPU | {"telemetry": {}}, ["No GPU is known yet."]),
     "grace of a boot": (
-        lambda: machine() | {"gpu_from_s": NOW_S + 3600},
+        lambda: machine(gpu_from_s=NOW_S + 3600),
         ["GPU work begins at ", ": WSL has just started"],
     ),
     "contexts that are getting few": (
@@ -165,109 +159,138 @@ EITHER: dict[str, tuple[Callable[[], Change], list[str]]] = {
     ),
     "failed run": (full, ["the last run failed: 8 of 8 bodies are wrong"]),
     "missing mode": (
-        lambda: of_launch(missing=[TENSOR]),
+        lambda: launch(machine(), missing=[TENSOR]),
         ["not on offer: tensor: compute capability 7.5"],
     ),
     "crossover": (machine, ["From 256 x 256 on the GPU is faster, copies included"]),
-    "skips": (lambda: skipped(ON_BATTERY), ["triad GPU 0 on battery 2"]),
+    "skips": (lambda: machine(put_off=[ON_BATTERY]), ["triad GPU 0 on battery 2"]),
     "health": (
-        lambda: health(cuda={"detail": "gone", "fix": "mend it"}, nvml={"reason": "too_new"}),
+        lambda: unwell(cuda={"detail": "gone", "fix": "mend it"}, nvml={"reason": "too_new"}),
         ["cuda", "gone", "mend it", "nvml", "too new", "devices, discovery, dockerd, http"],
     ),
     "part that is not set up": (
-        lambda: health(
-            containers={"level": 0, "reason": "toolkit_not_installed", "detail": "not here"}
-        ),
+        lambda: unwell(containers=TOOLKIT),
         ["containers", "toolkit not installed", "not here"],
     ),
-    "one cause": (
-        lambda: health(cuda={"detail": "lost", "fix": "x"}, nvml={"detail": "lost", "fix": "x"}),
-        ["cuda, nvml"],
-    ),
+    "one cause": (lambda: unwell(cuda=LOST, nvml=LOST), ["cuda, nvml"]),
     "new driver": (
-        lambda: changed(*NEW_DRIVER),
+        lambda: machine(**changes(*NEW_DRIVER)),
+        ["the machine was started anew, driver 572.16 -> 576.02, CUDA 12.8 -> 12.9, driver fol"],
+    ),
+    "GPUs counted": (
+        lambda: machine(**changes(("gpus", "GPU-1", "GPU-1,GPU-2", 0.0))),
+        ["GPUs 1 -> 2"],
+    ),
+    "known fault with a call that failed": (
+        lambda: faulty(fault("wsl-1", **SEEN, alarm=True, confidence="one_report")),
         [
-            "the machine was started anew, driver 572.16 -> 576.02, CUDA 12.8 -> 12.9, driver fol",
+            "wsl-1: title of wsl-1",
+            "seen with a failed or stalled GPU call",
+            "effect: no gpu",
+            "3 times",
+            "Evidence: dxgk: \\x1b[31mioctl <b>-75",
+            "To do: fix of wsl-1",
+            "reported once, https://example.org/wsl-1",
         ],
     ),
-    "GPUs counted": (lambda: changed(("gpus", "GPU-1", "GPU-1,GPU-2", 0.0)), ["GPUs 1 -> 2"]),
+    "known fault without a way around": (
+        lambda: faulty(fault("wsl-1", **SEEN, fix=None, confidence="maintainer_confirmed")),
+        ["To do: none is known", "confirmed by its maintainers, https://example.org/wsl-1"],
+    ),
+    "known faults of the versions": (
+        lambda: faulty(fault("wsl-1"), fault("wsl-2", state="reported")),
+        ["advice: 2 of these versions, not seen here; gpud doctor says more"],
+    ),
     "cost": (
-        lambda: machine() | {"url": "http://127.0.0.1:9945"},
+        lambda: machine(url=PAGE),
         ["GPU time 0.05 s, ", " % of one GPU", "page http://127.0.0.1:9945/"],
     ),
 }
 """What is so, and words that page and screen have to say of it."""
-
-
-@pytest.mark.parametrize("case", EITHER)
-def test_page_and_screen_say_it(case: str) -> None:
-    make, words = EITHER[case]
-    made = make()
-    page = documents.read(made).root.words
-    lines = " ".join(" ".join(screen(made)).split())
-    for expected in words:
-        plain = re.sub("[()]", "", expected)
-        assert plain in re.sub("[()]", "", page), "the page"
-        assert plain in re.sub("[()]", "", lines.replace("To do ", "To do: ")), "the screen"
-
-
-NEITHER: dict[str, tuple[Callable[[], Change], str]] = {
-    "first sight": (lambda: changed(("cuda_version", None, "12.8", 0.0)), "-> 12.8"),  # type: ignore[arg-type]
-    "acknowledged": (
-        lambda: (
-            machine("regressed")
-            | {"alerts": [machine("regressed")["alerts"][0] | {"acknowledged_s": 1.0}]}
-        ),
-        "seen it",
-    ),
-    "ended": (
-        lambda: (
-            machine("regressed")
-            | {"alerts": [machine("regressed")["alerts"][0] | {"firing": False}]}
-        ),
-        "seen it",
-    ),
-    "choice of the person": (
-        lambda: (
-            telemetry(name="RTX")
-            | {
-                "telemetry": {
-                    "readings": [{"field": "pcie_width", "gpu": 0, "absent": "not_asked"}]
-                }
-            }
-        ),
-        "PCIe",
-    ),
+NEITHER: dict[str, tuple[Callable[[], Document], str]] = {
+    "first sight": (lambda: machine(**changes(("cuda_version", None, "12.8", 0.0))), "-> 12.8"),
+    "acknowledged": (lambda: slower(acknowledged_s=1.0), "seen it"),
+    "ended": (lambda: slower(firing=False), "seen it"),
+    "choice of the person": (lambda: telemetry(name="RTX") | {"telemetry": NOT_ASKED}, "PCIe"),
     "contexts enough": (
-        lambda: machine() | {"contexts": {"used": 125, "budget": 250, "interval_s": 600.0}},
+        lambda: machine(contexts={"used": 125, "budget": 250, "interval_s": 600.0}),
         "contexts",
     ),
     "contexts without a budget": (
-        lambda: machine() | {"contexts": {"used": 9000, "budget": None, "interval_s": 60.0}},
+        lambda: machine(contexts={"used": 9000, "budget": None, "interval_s": 60.0}),
         "contexts",
     ),
-    "grace that is over": (lambda: machine() | {"gpu_from_s": 1.0}, "GPU work begins"),
+    "no known fault": (machine, "nown fault"),
+    "grace that is over": (lambda: machine(gpu_from_s=1.0), "GPU work begins"),
     "GPU that nobody has": (
         lambda: (
-            skipped(ON_BATTERY | {"reason": "no_gpu"})
+            machine(put_off=[ON_BATTERY | {"reason": "no_gpu"}])
             | {"health": {"cuda": {"level": 0, "reason": "no_gpu"}}}
         ),
         "CUDA offers no GPU",
     ),
     "page of somebody else": (
-        lambda: health(http={"reason": "address_in_use"}) | {"url": "http://127.0.0.1:9945"},
+        lambda: unwell(http={"reason": "address_in_use"}) | {"url": PAGE},
         "http://127",
     ),
 }
 """What is so, and words that neither page nor screen may say then."""
 
 
+def shown(made: Document) -> dict[str, str]:
+    lines = " ".join(" ".join(screen(made)).split()).replace("To do ", "To do: ")
+    texts = {"page": documents.read(made).root.words, "screen": lines}
+    return {where: re.sub("[()]", "", words) for where, words in texts.items()}
+
+
+@pytest.mark.parametrize("case", EITHER)
+def test_page_and_screen_say_it(case: str) -> None:
+    make, words = EITHER[case]
+    for where, text in shown(make()).items():
+        for expected in words:
+            assert re.sub("[()]", "", expected) in text, where
+
+
 @pytest.mark.parametrize("case", NEITHER)
 def test_neither_page_nor_screen_says_it(case: str) -> None:
     make, words = NEITHER[case]
-    made = make()
-    assert words not in documents.read(made).root.words
-    assert words not in "\n".join(screen(made))
+    for where, text in shown(make()).items():
+        assert words not in text, where
+
+
+def test_known_faults_begin_with_what_alarms_and_end_with_what_only_applies() -> None:
+    made = faulty(
+        fault("wsl-1"), fault("wsl-2", **SEEN), fault("wsl-3", **SEEN, alarm=True), fault("wsl-4")
+    )
+    shown = documents.read(made).root.words
+    places = [
+        shown.index(words)
+        for words in ("wsl-3: title", "wsl-2: title", "2 of these versions", "wsl-1", "wsl-4")
+    ]
+    assert places == sorted(places)
+    drawn = "\n".join(screen(made))
+    assert (
+        drawn.index("wsl-3: title")
+        < drawn.index("wsl-2: title")
+        < drawn.index("2 of these versions")
+    )
+    assert drawn.index("2 of these versions") < drawn.index("Docker")
+    assert "wsl-1" not in drawn
+    brief = " ".join(screen(made, View(80, 24)))
+    assert "wsl-3: title" in brief
+    assert "and 1 more: gpud doctor" in brief
+    assert "wsl-2" not in brief
+
+
+def test_known_faults_of_the_versions_alone_are_below_the_figures_of_a_machine_that_is_well() -> (
+    None
+):
+    made = faulty(fault("wsl-1"))
+    whole = screen(made)
+    (line,) = set(whole) - set(screen(machine()))
+    assert line.startswith("Known faults: advice: 1 of these versions")
+    assert whole.index(line) > next(n for n, words in enumerate(whole) if "Docker" in words)
+    assert screen(made, View(80, 24)) == screen(machine(), View(80, 24))
 
 
 def test_one_slowdown_has_one_number_everywhere() -> None:
@@ -292,13 +315,8 @@ def test_missing_value_is_named_with_its_reason_and_never_nought(reason: str) ->
     assert any(why in " ".join(line.split()) for line in screen(made))
     for _, field, _ in gpus.CARD:
         assert not re.search(rf"\b{field.split('_')[0]} 0", "\n".join(screen(made)))
-
-
-def test_value_that_only_one_of_two_gpus_lacks_is_named_with_its_number() -> None:
-    made = two_gpus()
-    why = gpus.missing(read(made))
-    assert "no source tells: clock memory (GPU 1), clock SM (GPU 1)" in why
-    assert any(why in line for line in screen(made))
+    one = "no source tells: clock memory (GPU 1), clock SM (GPU 1)"
+    assert any(one in line for line in screen(two_gpus()))
 
 
 @pytest.mark.parametrize("field", [name for name, field in FIELDS.items() if not field.machine])
@@ -319,7 +337,7 @@ def test_every_field_has_a_word_that_a_person_understands(field: str) -> None:
         ({"nvml_version": "570.86"}, "driver not known, CUDA 12.8"),
     ],
 )
-def test_parts_of_a_value_that_are_known_are_shown(values: Change, words: str) -> None:
+def test_parts_of_a_value_that_are_known_are_shown(values: Document, words: str) -> None:
     assert words in "\n".join(screen(telemetry(name="RTX", **values)))
 
 
@@ -371,13 +389,10 @@ def test_every_probe_has_a_row_on_one_screen_and_on_the_page() -> None:
 
 def test_figure_is_compared_with_its_own_power_source_alone() -> None:
     made = machine()
-    status = read(made)
-    (run,) = [run for run in status.probes if run.probe == "nbody"]
-    assert (stream := status.stream(run, "nbody")) is not None
-    assert not stream.on_battery
-    for made_run in made["probes"]:
-        made_run["conditions"] = {"after.ac": False}
-    status = read(made)
-    (run,) = [run for run in status.probes if run.probe == "nbody"]
-    assert (stream := status.stream(run, "nbody")) is not None
-    assert stream.on_battery
+    for plugged in (True, False):
+        status = read(made)
+        (run,) = [run for run in status.probes if run.probe == "nbody"]
+        assert (stream := status.stream(run, "nbody")) is not None
+        assert stream.on_battery is not plugged
+        for each in made["probes"]:
+            each["conditions"] = {"after.ac": False}

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import pwd
 import subprocess
 import sys
 import time
@@ -22,11 +23,11 @@ from gpud.core.clock import Instant
 from gpud.core.proc import start_ticks
 from tests import snapshots
 from tests.e2e.program import as_nobody
+from tests.terminals import ENVIRONMENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TERM": "xterm"}
 COMMAND = Path(sys.executable).parent / "gpud"
 """What a development run calls itself in a fix."""
 
@@ -58,10 +59,12 @@ def running(home: Path, published: Mapping[str, Any]) -> Path:
 
 
 def configured(home: Path, text: str, name: str = "gpud.toml", mode: int = 0o640) -> Path:
-    """Write a settings file, and return it."""
+    """Write a settings file that the agent's user can read too, and return it."""
     path = home / "etc/gpud" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
+    if os.geteuid() == 0:
+        os.chown(path, -1, pwd.getpwnam("nobody").pw_gid)
     path.chmod(mode)
     return path
 

@@ -15,8 +15,8 @@ from gpud.agent.state.status import document
 from gpud.child import probes
 from gpud.verbs import completion
 from tests import snapshots
+from tests.terminals import Window, window
 from tests.verbs import homes
-from tests.verbs.windows import Window, window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

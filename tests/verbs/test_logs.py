@@ -16,8 +16,8 @@ from gpud.core.text import escaped
 from gpud.show.view import text
 from gpud.verbs import logs as verb
 from tests.e2e.program import program
+from tests.terminals import window
 from tests.verbs.homes import Ran, called, gpud, started
-from tests.verbs.windows import window
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,6 +77,10 @@ def test_three_logs_and_their_older_files_are_one_by_time(tmp_path: Path, logs: 
     assert entries[-1]["code"] == 3
     assert [entry["component"] for entry in entries[:4]] == ["agent", "agent", "root", "dockerd"]
     assert entries[3]["level"] == "warning"
+    assert ran(tmp_path, "-n1").out == "2023-11-14 22:13:29 agent   error    nine code=3\n"
+    none = ran(tmp_path / "none")
+    assert (none.code, none.out) == (3, "")
+    assert f"there is no log in {tmp_path}/none/var/log/gpud yet\n  fix: " in none.err
 
 
 @pytest.mark.parametrize(
@@ -95,10 +99,6 @@ def test_lines_are_chosen_by_number_component_level_and_time(
     assert [entry.get("event") for entry in objects(tmp_path, *words.split())] == events
 
 
-def test_a_person_reads_one_line_each(tmp_path: Path, logs: Path) -> None:
-    assert ran(tmp_path, "-n1").out == "2023-11-14 22:13:29 agent   error    nine code=3\n"
-
-
 def test_lines_that_cannot_be_read_are_shown_and_steer_no_terminal(
     tmp_path: Path, logs: Path
 ) -> None:
@@ -113,6 +113,14 @@ def test_lines_that_cannot_be_read_are_shown_and_steer_no_terminal(
     assert "\\x1b[2J" in done.out
     assert '{"event": "cut of' in done.out
     assert len(objects(tmp_path, "--component", "root")) == 7
+
+
+def test_field_of_an_entry_with_a_name_of_the_documents_own_is_kept(
+    tmp_path: Path, logs: Path
+) -> None:
+    (logs / "agent/agent.log").write_text(written(9, "health_changed", component="store"))
+    entry = objects(tmp_path, "-n1")[0]
+    assert (entry["component"], entry["field_component"]) == ("agent", "store")
 
 
 @given(st.text(max_size=300), st.sampled_from(COMPONENTS))
@@ -176,10 +184,8 @@ def test_something_else_than_a_file_is_named_and_not_opened(tmp_path: Path, kind
     path.parent.mkdir(parents=True)
     if kind == "link":
         path.symlink_to("/etc/hostname")
-    elif kind == "pipe":
-        os.mkfifo(path)
     else:
-        path.mkdir()
+        os.mkfifo(path) if kind == "pipe" else path.mkdir()
     done = ran(tmp_path)
     assert (done.code, done.out) == (4, "")
     assert f"cannot read {path}: " in done.err
@@ -197,12 +203,6 @@ def test_following_prints_what_comes_and_ends_quietly_with_130(tmp_path: Path, l
         shown.send("\x03")
         assert shown.ended() == 130
         assert "Traceback" not in shown.everything
-
-
-def test_home_without_any_log_is_3_and_says_what_makes_one(tmp_path: Path) -> None:
-    done = ran(tmp_path)
-    assert (done.code, done.out) == (3, "")
-    assert f"there is no log in {tmp_path}/var/log/gpud yet\n  fix: " in done.err
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes nobody")

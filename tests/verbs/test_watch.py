@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.terminals import Window, window
 from tests.verbs import homes
 from tests.verbs.homes import gpud, started
-from tests.verbs.windows import Window, window
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import select
 import socket
-import time
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
+from tests.terminals import Screen
 from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
@@ -18,16 +16,14 @@ PROMPT = r"\w+@laptop:[^\r\n$#]*[$#] "
 ESCAPES = re.compile(r"\x1b\[[?0-9;]*[a-zA-Z]|\x1b\][^\x07]*\x07")
 
 
-@dataclass(slots=True)
-class Terminal:
+class Terminal(Screen):
     """``relay`` speaks the protocol of init.py over ``channel`` and ``control``."""
 
-    relay: subprocess.Popen[bytes]
-    channel: socket.socket
-    control: IO[bytes]
-    unread: str = ""
-    everything: str = ""
-    ended: bool = False
+    def __init__(
+        self, relay: subprocess.Popen[bytes], channel: socket.socket, control: IO[bytes]
+    ) -> None:
+        super().__init__()
+        self.relay, self.channel, self.control = relay, channel, control
 
     def open(self) -> None:
         """Start the shell; until then the relay waits."""
@@ -38,24 +34,9 @@ class Terminal:
         return self.channel.fileno()
 
     def read(self) -> None:
-        """Take in what is there; blocks when nothing is."""
         said = self.channel.recv(65536)
-        self.ended = not said
-        text = ESCAPES.sub("", said.decode(errors="replace"))
-        self.unread += text
-        self.everything += text
-
-    def expect(self, pattern: str) -> re.Match[str]:
-        """Read until ``pattern`` is there, and forget what came up to its end."""
-        deadline = time.monotonic() + LIMIT_S
-        while not (found := re.search(pattern, self.unread)):
-            left = deadline - time.monotonic()
-            if self.ended or left <= 0 or not select.select([self], [], [], left)[0]:
-                why = "the terminal ended" if self.ended else f"not within {LIMIT_S:g} s"
-                raise AssertionError(f"{pattern!r}: {why}; it shows:\n{self.everything[-4000:]}")
-            self.read()
-        self.unread = self.unread[found.end() :]
-        return found
+        self.over = not said
+        self.take(ESCAPES.sub("", said.decode(errors="replace")))
 
     def send(self, text: str) -> None:
         self.channel.sendall(text.encode())
@@ -78,7 +59,7 @@ class Terminal:
     def close(self) -> None:
         """Close the window and wait until the shell has ended; daemons keep the relay."""
         self.channel.shutdown(socket.SHUT_WR)
-        while not self.ended:
+        while not self.over:
             self.read()
 
     def discard(self) -> None:

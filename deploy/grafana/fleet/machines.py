@@ -31,7 +31,7 @@ def machines() -> Row:
 
 def kinds() -> Row:
     """Give the row on what the machines have in common."""
-    return row("Versions", _versions(), _platforms(), _telemetry())
+    return row("Versions", _versions(), _platforms(), _telemetry(), _known_faults())
 
 
 def _to_machine(found: table.Panel) -> table.Panel:
@@ -243,4 +243,42 @@ def _telemetry() -> Panel:
         Query(f'count_values("level", {of("gpud_telemetry_level", by=FLEET)})', "level {{level}}"),
         width=8,
         style=Style.STACKED,
+    )
+
+
+def _known_faults() -> Panel:
+    chosen = f'{FLEET}, name=~"$model", driver_version=~"$driver"'
+    build = "job, wsl_version, driver_version, name"
+    faults, hosts = (
+        f"max_over_time({of(f'host_build:{series}', by=chosen)}[$__range])"
+        for series in ("gpud_known_issue_info:max", "gpud_gpu_info:newest")
+    )
+    counted = f"count by ({build}, id, effect, state) ({faults})"
+    of_all = f"{counted} ^ 0 * on ({build}) group_left () count by ({build}) ({hosts})"
+    return worst_first(
+        rows(
+            Text(
+                "Known faults by build",
+                "How many machines of one WSL, driver and GPU model showed each known fault in the "
+                "time chosen (seen), of how many; other states are of the versions alone. Good is "
+                "no row with seen; a build without one is where to go. From the recording rules; "
+                "`gpud status` on a machine says what to do.",
+                "none",
+            ),
+            Query(counted),
+            Query(of_all),
+            named={
+                "id": "Fault",
+                "effect": "Effect",
+                "state": "State",
+                "wsl_version": "Version of WSL",
+                "driver_version": "Driver",
+                "name": "Model",
+                "Value #A": "Machines",
+                "Value #B": "Of",
+            },
+            width=24,
+            absent="none, or the rules are not loaded here",
+        ),
+        "Machines",
     )

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 CUDA, PROBE, NVML, CONTAINER = "cuda", "probe", "nvml", "container"
 """Kinds of functions."""
+KNOWN_FAULT: Final = "known_fault"
+"""No function: it explains components as the loss of one does."""
 NOT_THE_DRIVER: Final = frozenset(
     {Reason.KILLED, Reason.BAD_OUTPUT, Reason.SPAWN_FAILED, Reason.INTERNAL, Reason.DOCKER_ERROR}
 )
@@ -59,13 +61,14 @@ STAYS_S: Final = 120.0
 """A component that has been failed for so long is reported."""
 RESTS_S: Final = 60.0
 """One that fails and starts again all the time counts as failed for so long after a failure."""
-PATIENCE_S: Final = 900.0
-"""How long a component waits whose function may yet be lost."""
+PATIENCE_S: Final = 1500.0
+"""How long a component waits whose function may yet be lost: three rounds of ten minutes."""
 COVERED: Final[Mapping[str, frozenset[str]]] = {
     CUDA: frozenset({"cuda", "devices", "gpu", "probes", "nvml"}),
     PROBE: frozenset({"probes"}),
     NVML: frozenset({"nvml"}),
     CONTAINER: frozenset({"containers"}),
+    KNOWN_FAULT: frozenset({"gpu", "probes", "dxg"}),
 }
 """Components that the loss of a function explains, by its kind."""
 

@@ -46,9 +46,9 @@ def worst_first(alerts: Iterable[Alert]) -> tuple[Alert, ...]:
     return tuple(sorted(alerts, key=lambda a: (-RANK[a.severity], a.starts_s, a.fingerprint)))
 
 
-def plain(text: str) -> str:
+def plain(text: str, limit: int = FOREIGN_LIMIT) -> str:
     """Cut a foreign string, escape it and make it encodable."""
-    return escaped(cut(text, FOREIGN_LIMIT).encode(errors="replace").decode())
+    return escaped(cut(text, limit).encode(errors="replace").decode())
 
 
 def cut(text: str, limit: int) -> str:

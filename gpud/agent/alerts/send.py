@@ -20,6 +20,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import gpud
+from gpud.core.errors import DeliveryError
 
 FAILURES: Final = (
     (socket.gaierror, "no_such_host", "its name is not known"),
@@ -32,14 +33,6 @@ FAILURES: Final = (
 """Errors of a request, the first that matches counts."""
 
 
-class JobRefused(Exception):  # noqa: N818  # reads as the fact it states
-    """The job failed; has a slug, and words without secrets."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
-
-
 def main() -> int:
     """Do the job on stdin and report the result; the exit code is 0 whenever there is one."""
     job = json.load(sys.stdin.buffer)
@@ -47,7 +40,7 @@ def main() -> int:
     result: dict[str, Any]
     try:
         result = {"status": notify(job) if job["kind"] == "apprise" else post(job)}
-    except JobRefused as refused:
+    except DeliveryError as refused:
         result = {"reason": refused.reason, "detail": str(refused)}
     print(json.dumps(result), flush=True)
     return 0
@@ -57,7 +50,7 @@ def post(job: dict[str, Any]) -> int:
     """Post ``body`` and return the status of the answer, of which no more is read.
 
     No proxy and no redirect is followed, and no variable of the environment counts. Errors:
-    ``JobRefused``.
+    ``DeliveryError``.
     """
     headers = {
         "Content-Type": "application/json",
@@ -80,17 +73,17 @@ def post(job: dict[str, Any]) -> int:
         words = f"no TLS with it: {error.reason or type(error).__name__}"
         if isinstance(error, ssl.SSLCertVerificationError):
             words = f"its certificate is not trusted: {error.verify_message}"
-        raise JobRefused("tls_failed", words) from error
+        raise DeliveryError(words, reason="tls_failed") from error
     except (OSError, ValueError, http.client.HTTPException) as error:
         for failure, reason, words in FAILURES:
             if isinstance(error, failure):
-                raise JobRefused(reason, words) from error
+                raise DeliveryError(words, reason=reason) from error
         words = getattr(error, "strerror", None) or type(error).__name__
-        raise JobRefused("unreachable", words) from error
+        raise DeliveryError(words, reason="unreachable") from error
 
 
 def notify(job: dict[str, Any]) -> int:
-    """Send ``title`` and ``body`` through Apprise. Errors: ``JobRefused``.
+    """Send ``title`` and ``body`` through Apprise. Errors: ``DeliveryError``.
 
     Only this function imports it: it brings 170 services, 0.4 s and 40 MB. What a service answers
     is not passed on: it may quote the address.
@@ -98,7 +91,7 @@ def notify(job: dict[str, Any]) -> int:
     try:
         import apprise
     except ImportError:
-        raise JobRefused("no_apprise", "Apprise is not installed") from None
+        raise DeliveryError("Apprise is not installed", reason="no_apprise") from None
     import logging
 
     logging.disable(logging.CRITICAL)
@@ -112,7 +105,7 @@ def notify(job: dict[str, Any]) -> int:
     )
     service = apprise.Apprise(asset=asset)
     if not service.add(job["url"]):
-        raise JobRefused("bad_url", "Apprise knows no service for this address")
+        raise DeliveryError("Apprise knows no service for this address", reason="bad_url")
     kinds = {
         "critical": apprise.NotifyType.FAILURE,
         "warning": apprise.NotifyType.WARNING,
@@ -125,7 +118,7 @@ def notify(job: dict[str, Any]) -> int:
         notify_type=kinds.get(job["severity"], apprise.NotifyType.INFO),
     )
     if not delivered:
-        raise JobRefused("not_taken", "the service did not take it")
+        raise DeliveryError("the service did not take it", reason="not_taken")
     return http.client.OK
 
 
@@ -142,9 +135,9 @@ def _token(path: str) -> str:
     try:
         token = Path(path).read_text("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise JobRefused("no_credentials", f"{path} cannot be read: {error}") from error
+        raise DeliveryError(f"{path} cannot be read: {error}", reason="no_credentials") from error
     if not token or not token.isprintable():
-        raise JobRefused("no_credentials", f"{path} has no token on one line")
+        raise DeliveryError(f"{path} has no token on one line", reason="no_credentials")
     return token
 
 

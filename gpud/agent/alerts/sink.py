@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 10.0
 """The deadline of one delivery: name lookup, connection, TLS and answer together."""
+PRINTED: Final = 400
+"""Bytes of a program's output that are shown."""
 OFFERS: Final = ("NAME", "create")
 CLEANUP_S: Final = 2 * children.GRACE_S
 """What a sink may need beyond its deadline to end the process that it started."""
@@ -167,9 +169,10 @@ class Program:
         self._left.ended(ended)
         if ended.overflowed:
             words = f"said more than {children.STDOUT_BYTES} bytes and was ended"
-            raise self.failure("too_talkative", words)
+            raise self.failure("too_talkative", words, printed(ended))
         if ended.killed:
-            raise self.failure("timed_out", f"had not ended after {deadline_s:g} s")
+            words = f"had not ended after {deadline_s:g} s"
+            raise self.failure("timed_out", words, printed(ended))
         return ended
 
     def failure(
@@ -179,6 +182,11 @@ class Program:
         lines = "\n".join(escaped(line) for line in output.splitlines())
         text = f"{self._name} {escaped(words)}"
         return DeliveryError(text, reason=reason, fix=fix or self._fix, output=lines)
+
+
+def printed(ended: children.Ended) -> str:
+    """Return the end of what a program printed, of its errors where there are any."""
+    return (ended.stderr or ended.stdout).decode(errors="replace")[-PRINTED:]
 
 
 def run_test(settings: Settings, name: str | None = None) -> tuple[list[str], int]:

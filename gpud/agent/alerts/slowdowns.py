@@ -76,15 +76,18 @@ class AlarmFinding(msgspec.Struct, frozen=True):
 class Incident(msgspec.Struct):
     """Findings of one cause. It ends with the last of them; the same cause later is another one.
 
-    ``ended`` has the last finding of each stream that came back. ``over`` is read and not written:
-    version 0.1 kept all findings in one list, with the places of those that had ended.
+    Without a name it is a suspect: one finding that nothing confirms yet, of a stream that had
+    judged ``judged`` samples when its window began. ``ended`` has the last finding of each stream
+    that came back. ``over`` is read and not written: version 0.1 kept all findings in one list,
+    with the places of those that had ended.
     """
 
-    name: str
-    labels: dict[str, str]
     findings: list[AlarmFinding] = msgspec.field(name="found")
-    starts_s: float
-    updated_s: float
+    judged: int = 0
+    name: str = ""
+    labels: dict[str, str] = {}
+    starts_s: float = 0.0
+    updated_s: float = 0.0
     ended: list[AlarmFinding] = []
     ends_s: float | None = None
     over: list[int] = []
@@ -136,28 +139,25 @@ class Incident(msgspec.Struct):
         return bool(over)
 
 
-class Suspect(msgspec.Struct):
-    """A finding that nothing confirms yet; ``judged`` samples were when its window began."""
-
-    finding: AlarmFinding = msgspec.field(name="found")
-    judged: int
-
-
 class Slowdowns:
-    """Incidents that fire, those that ended since they were last dropped, and suspects.
+    """Suspects, incidents that fire, and those that ended since they were last dropped.
 
     ``revision`` counts changes.
     """
 
     def __init__(self) -> None:
         self.incidents: list[Incident] = []
-        self.suspects: list[Suspect] = []
         self.revision = 0
 
     @property
     def firing(self) -> list[Incident]:
-        """The incidents that have not ended."""
-        return [incident for incident in self.incidents if incident.ends_s is None]
+        """The incidents that began and have not ended."""
+        return [i for i in self.incidents if i.name and i.ends_s is None]
+
+    @property
+    def suspects(self) -> list[Incident]:
+        """Those that nothing confirms yet."""
+        return [incident for incident in self.incidents if not incident.name]
 
     @property
     def streams(self) -> frozenset[StreamKey]:
@@ -166,7 +166,7 @@ class Slowdowns:
 
     def drop_ended(self) -> None:
         """Forget the incidents that ended: their alerts have been written down."""
-        self.incidents = self.firing
+        self.incidents = [i for i in self.incidents if i.ends_s is None]
 
     def machine_slowed(self, incident: Incident) -> bool:
         """Return whether the CPU slowed at about the time at which the GPUs of an incident did."""
@@ -177,8 +177,7 @@ class Slowdowns:
 
     def add(self, finding: AlarmFinding, now_s: float) -> None:
         """Take in an alarm; an improvement is no incident, and ends what it ends."""
-        every = [f.id for incident in self.incidents for f in incident.every]
-        if finding.id in every or finding.id in (s.finding.id for s in self.suspects):
+        if finding.id in (f.id for incident in self.incidents for f in incident.every):
             return
         alarm = finding.alarm
         self._end(lambda f: f.key == finding.key and f.alarm.seq in alarm.closes, now_s)
@@ -186,13 +185,13 @@ class Slowdowns:
             self._end(lambda f: _blames_replaced_driver(f, finding), now_s)
         if not alarm.worse:
             return
-        agreeing = [s for s in self.suspects if _agree(s.finding, finding)]
+        agreeing = [s for s in self.suspects if _agree(s.findings[0], finding)]
         joins = any(_same_cause(incident, finding) for incident in self.firing)
         certain = not alarm.suspect and finding.slowdown >= CRITICAL_FROM
+        suspect = Incident([finding], finding.judged)
+        self.incidents.append(suspect)
         if joins or agreeing or certain:
-            self._confirm(finding, [] if joins else agreeing, now_s)
-        else:
-            self.suspects.append(Suspect(finding, finding.judged))
+            self._confirm(suspect, agreeing, now_s)
         self.revision += 1
 
     def observe(self, stream: StreamKey, standing: StreamStanding, now_s: float) -> None:
@@ -206,12 +205,14 @@ class Slowdowns:
             lambda f: f.key == stream and f.alarm.seq < standing.seen and f.alarm.seq not in still,
             now_s,
         )
-        for suspect in [s for s in self.suspects if s.finding.key == stream]:
-            window = min(max(suspect.finding.alarm.samples, SHORTEST_WINDOW), LONGEST_WINDOW)
-            if suspect not in self.suspects or standing.judged - suspect.judged < window:
+        for suspect in self.suspects:
+            finding = suspect.findings[0]
+            window = min(max(finding.alarm.samples, SHORTEST_WINDOW), LONGEST_WINDOW)
+            waits = finding.key != stream or standing.judged - suspect.judged < window
+            if waits or suspect not in self.suspects:  # which another one may have taken with it
                 continue
-            if _persists(suspect.finding, standing):
-                self._confirm(suspect.finding, [suspect], now_s)
+            if _persists(finding, standing):
+                self._confirm(suspect, (), now_s)
             else:
                 suspect.judged = standing.judged
             self.revision += 1
@@ -220,46 +221,39 @@ class Slowdowns:
         """End what rests on a stream that was accepted, reset or removed."""
         self._end(lambda finding: finding.key == stream, now_s)
 
-    def _confirm(self, finding: AlarmFinding, suspects: Collection[Suspect], now_s: float) -> None:
-        """Add a finding to the incident of its cause, or open one with the suspects that agree."""
-        self.suspects = [suspect for suspect in self.suspects if suspect not in suspects]
+    def _confirm(self, suspect: Incident, agreeing: Collection[Incident], now_s: float) -> None:
+        """Make a suspect part of the incident of its cause, else one with those that agree."""
+        finding = suspect.findings[0]
         incident = next((i for i in self.firing if _same_cause(i, finding)), None)
-        findings = [finding]
+        parts = [suspect] if incident is not None else [*agreeing, suspect]
+        findings = [part.findings[0] for part in parts]
         if incident is None:
-            others = [s.finding for s in suspects if s.finding is not finding]
-            findings = [*others, finding]
             name, labels = _named(findings)
             same = (i for i in self.firing if (i.name, i.labels) == (name, labels))
-            incident = next(same, None)
-        if incident is None:
-            incident = Incident(name, labels, findings, now_s, now_s)
-            self.incidents.append(incident)
-        else:
-            incident.add(findings, now_s)
+            if (incident := next(same, None)) is None:
+                incident = Incident([], 0, name, labels, now_s)
+                self.incidents.append(incident)
+        self.incidents = [i for i in self.incidents if i not in parts]
+        incident.add(findings, now_s)
         if incident.of_update:
             self._absorb(incident, now_s)
 
     def _absorb(self, update: Incident, now_s: float) -> None:
         """Move into the incident of an update what came with it as a suspect or on its own."""
-        suspects = [s for s in self.suspects if _same_cause(update, s.finding)]
-        own = [
-            incident
-            for incident in self.firing
-            if not incident.of_update and any(_same_cause(update, f) for f in incident.findings)
-        ]
-        taken = [s.finding for s in suspects] + [f for i in own for f in i.findings]
-        self.suspects = [suspect for suspect in self.suspects if suspect not in suspects]
-        for incident in own:
-            incident.end(lambda _: True, now_s)
-        if taken:
-            update.add(taken, now_s)
+        for other in (*self.suspects, *self.firing):
+            if not other.of_update and any(_same_cause(update, f) for f in other.findings):
+                update.add(other.findings, now_s)
+                other.end(lambda _: True, now_s)
+        self._drop_suspects()
 
     def _end(self, is_over: Callable[[AlarmFinding], bool], now_s: float) -> None:
         ended = [incident.end(is_over, now_s) for incident in self.incidents]
-        suspects = [s for s in self.suspects if not is_over(s.finding)]
-        if any(ended) or len(suspects) != len(self.suspects):
-            self.suspects = suspects
+        if any(ended):
+            self._drop_suspects()
             self.revision += 1
+
+    def _drop_suspects(self) -> None:
+        self.incidents = [i for i in self.incidents if i.name or i.findings]
 
 
 def _named(findings: list[AlarmFinding]) -> tuple[str, dict[str, str]]:

@@ -15,9 +15,20 @@ from gpud.agent.alerts.slowdowns import CRITICAL_FROM
 from gpud.agent.regression import causes as kinds
 from gpud.agent.regression.detector import ChangeKind
 from gpud.core.advice import Platform
-from gpud.core.alerts import FUNCTION_LOST, SHORT, UNWELL, Alert, Cause, Evidence, Severity
+from gpud.core.alerts import (
+    FUNCTION_LOST,
+    KNOWN_ISSUE,
+    SHORT,
+    UNWELL,
+    Alert,
+    Cause,
+    Evidence,
+    Severity,
+)
 from gpud.core.stats import human
 from gpud.core.text import escaped
+from gpud.show import known_faults
+from gpud.show.units import spaced
 from gpud.show.words import cause_words, figure_of, kind_words, rank
 
 if TYPE_CHECKING:
@@ -25,6 +36,7 @@ if TYPE_CHECKING:
 
     from gpud.agent.alerts.functions import Lost
     from gpud.agent.alerts.slowdowns import AlarmFinding, Incident
+    from gpud.agent.state.snapshot import KnownFault
     from gpud.core.health import Health
     from gpud.core.sample import StreamKey
 
@@ -32,6 +44,8 @@ SUMMARY_LIMIT: Final = 280
 """Characters of a summary: what the shell shows fits in a few lines of a terminal."""
 TEXT_LIMIT: Final = 4096
 """Characters of a description."""
+EVIDENCE_LIMIT: Final = 1000
+"""Characters of what the kernel or a driver said."""
 WIDEST: Final = 0.5
 """An interval that is wider than this share of its change does not lead a summary."""
 MICRO: Final = "\N{MICRO SIGN}"
@@ -150,6 +164,23 @@ def unwell(component: str, health: Health, now_s: float) -> Alert:
         starts_s=now_s,
         updated_s=now_s,
         fix=None if health.fix is None else plain(health.fix),
+    )
+
+
+def known_issue(fault: KnownFault, now_s: float) -> Alert:
+    """Write the alert of a known fault that was seen together with a failed or stalled GPU call."""
+    name, title, effect = plain(fault.id), plain(fault.title), plain(fault.effect)
+    evidence = plain(fault.evidence or "none was kept", EVIDENCE_LIMIT)
+    source = plain(known_faults.sureness(fault.confidence, fault.source))
+    return Alert(
+        name=KNOWN_ISSUE,
+        severity=Severity.WARNING,
+        labels={"id": name, "effect": effect},
+        summary=single_line(f"GPU work failed or stalled as in known fault {name}: {title}"),
+        description=f"{title}\nEvidence: {evidence}\nEffect: {spaced(effect)}; {source}",
+        starts_s=now_s,
+        updated_s=now_s,
+        fix=plain(fault.fix or known_faults.NO_FIX),
     )
 
 

@@ -112,6 +112,9 @@ def _summary(
     own = {name for path in made.files if (name := path.rpartition("/")[2]) in OWN_FILES}
     if own:
         lines.append(f"kept as you wrote it, less those names: {', '.join(sorted(own))}")
+    if made.known_faults:
+        known = ", ".join(f"{name} ({state})" for name, state in made.known_faults.items())
+        lines.append(f"known faults that concern it: {known}")
     if path is not None:
         lines.append(f"{path} is yours: read it before you share it")
     return lines

@@ -24,6 +24,7 @@ import msgspec
 import gpud
 from gpud import regular_file
 from gpud.agent import children, platform
+from gpud.agent.capture import faults
 from gpud.agent.children import ENVIRONMENT
 from gpud.agent.measure import conditions, grace
 from gpud.agent.measure.breaker import State
@@ -115,6 +116,7 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     programs: dict[str, RecordedProgram | None] = {}  # None: it is not there
     cuda: Inventory = Inventory()
     unanswered: dict[str, str] = {}  # part -> why it is empty
+    known_faults: dict[str, str] = {}  # id -> state: seen, applies, reported
     doctor: Any = None  # the document of `gpud doctor --json`
     status: Any = None  # the document of `gpud status --json`
 
@@ -164,7 +166,8 @@ async def record(settings: Settings, config: Path, *, smi: bool) -> Capture:
         doctor=doctor,
         status=status,
     )
-    return msgspec.structs.replace(capture, machine=described(capture))
+    known = faults.matched(capture)
+    return msgspec.structs.replace(capture, machine=described(capture), known_faults=known)
 
 
 def hang_of(breaker: Any) -> str | None:  # noqa: ANN401  # of another program's document
@@ -179,7 +182,7 @@ def described(capture: Capture) -> str:
     texts = [(c.call, c.value) for c in capture.nvml.calls if isinstance(c.value, str)]
     gpus = [value for call, value in texts if call == "nvmlDeviceGetName"]
     gpus = gpus or [device.name for device in capture.cuda.devices]
-    driver = dict(reversed(texts)).get("nvmlSystemGetDriverVersion")
+    driver = faults.driver(capture)
     kernel = capture.files.get("/proc/sys/kernel/osrelease", "").strip()
     place = {"1": "WSL 1", "2": "WSL 2"}.get(wsl.version(kernel), "Linux")
     release = capture.files.get("/etc/os-release", "")
@@ -209,17 +212,20 @@ async def _nvml(settings: Settings, hangs: str | None) -> RecordedNvml:
 async def _cuda(settings: Settings, hangs: str | None) -> Inventory:
     if hangs:
         return Inventory(failure=Failure(Reason.HUNG, hangs))
-    if begins := grace.gpu_from(settings, platform.facts(settings.sysroot), now()):
+    facts = platform.facts(settings.sysroot)
+    if begins := grace.gpu_from(settings, facts, now()):
         words = f"not asked: {grace.begins(begins)}"
         return Inventory(failure=Failure(Reason.NOT_READY, words))
+    leave = settings.cuda.leaves_hung(facts.get("wsl"))
     job = Job(
         cuda_library=settings.cuda.library,
         sysroot=settings.sysroot,
         start_limit_s=CUDA_START_LIMIT_S,
+        alarm=not leave,
     )
     command = (*PYTHON, "gpud.child", "--serve")
     try:
-        ended = await _answer(command, json.dumps(asdict(job)).encode())
+        ended = await _answer(command, json.dumps(asdict(job)).encode(), kill=not leave)
         answer = wire.decode(ended.stdout, Inventory)
     except TelemetryError as error:
         return Inventory(failure=Failure(Reason(error.reason), str(error)))
@@ -240,14 +246,16 @@ def _inside(settings: Settings, words: str) -> str:
     return words.replace(f"{os.path.realpath(root)}/", "/").replace(f"{root}/", "/")
 
 
-async def _answer(command: Sequence[str], stdin: bytes) -> children.Ended:
+async def _answer(command: Sequence[str], stdin: bytes, *, kill: bool = True) -> children.Ended:
     """Run a program of gpud's to its end. ``Errors: TelemetryError`` without an answer."""
     try:
-        ended = await children.run(command, stdin, deadline_s=DEADLINE_S, grace_s=GRACE_S)
+        ended = await children.run(
+            command, stdin, deadline_s=DEADLINE_S, grace_s=GRACE_S, kill=kill
+        )
     except OSError as error:
         words = f"cannot start {command[0]}: {error.strerror}"
         raise TelemetryError(words, reason=Reason.SPAWN_FAILED) from error
-    if ended.killed or ended.code == -signal.SIGALRM:  # a probe child ends itself before
+    if ended.code in {None, -signal.SIGALRM} or ended.killed:  # a probe child ends itself before
         raise TelemetryError(f"no answer within {DEADLINE_S:g} s", reason=Reason.HUNG)
     if not ended.stdout:
         last = ended.stderr.decode(errors="replace").strip()[-200:]
@@ -285,7 +293,7 @@ async def _programs(settings: Settings, *, smi: bool) -> dict[str, RecordedProgr
         return ProgramStart(places, arguments, environment, trouble)
 
     in_wsl = bool(platform.facts(root).get("wsl"))
-    query = smi_output.arguments()
+    query = smi_output.ARGUMENTS
     starts: dict[str, ProgramStart] = {}
     if in_wsl:
         wslinfo = (str(Path(root, "usr/bin/wslinfo")),)
@@ -303,19 +311,16 @@ async def _started(start: ProgramStart) -> RecordedProgram | None:
     arguments = start.arguments
     if start.trouble is not None:
         return RecordedProgram(arguments=arguments, error=start.trouble)
-    for arguments in (start.arguments, smi_output.arguments(smi_output.OLDER)):
-        try:
-            ended = await children.run_program(
-                start.places,
-                arguments,
-                deadline_s=DEADLINE_S,
-                grace_s=GRACE_S,
-                environment=start.environment,
-            )
-        except OSError as error:
-            return RecordedProgram(arguments=arguments, error=f"cannot start: {error.strerror}")
-        if not ended.code or not smi_output.refuses_a_column(ended.code, ended.stdout):
-            break
+    try:
+        ended = await children.run_program(
+            start.places,
+            arguments,
+            deadline_s=DEADLINE_S,
+            grace_s=GRACE_S,
+            environment=start.environment,
+        )
+    except OSError as error:
+        return RecordedProgram(arguments=arguments, error=f"cannot start: {error.strerror}")
     if ended.code == children.NOT_THERE and not ended.stdout:
         return None
     if ended.killed:

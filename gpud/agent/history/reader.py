@@ -12,7 +12,7 @@ import os
 import sqlite3
 import stat
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -80,6 +80,7 @@ def _answer(
         message = f"{path}-wal holds runs that are in no index"
         raise StoreError(message, reason="left_behind", fix=fix)
     uri = f"{path.absolute().as_uri()}?mode=ro&{mode}=1"
+    written = _written(path)
     try:
         with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S)) as connection:
             connection.text_factory = lambda text: text.decode(errors="replace")
@@ -91,9 +92,23 @@ def _answer(
                 message = f"{path} was written by an older gpud"
                 raise StoreError(message, reason="older_schema", fix=fix)
             connection.execute("BEGIN")  # all queries see one moment
-            return query(connection, *args)
+            result = query(connection, *args)
+            if mode == "immutable" and _written(path) != written:  # SQLite does not look
+                message = f"{path} was written while it was read"
+                raise StoreError(message, reason="failed", fix="try again")
+            return result
     except sqlite3.Error as error:
         raise _translated(error, path, patience_s) from error
+
+
+def _written(path: Path) -> tuple[tuple[int, int, int], ...]:
+    """Return what changes when the file or its log is written or replaced."""
+    written = []
+    for file in (path, Path(f"{path}-wal")):
+        with suppress(OSError):
+            facts = file.lstat()
+            written.append((facts.st_ino, facts.st_size, facts.st_mtime_ns))
+    return tuple(written)
 
 
 def _translated(error: sqlite3.Error, path: Path, patience_s: float) -> StoreError:

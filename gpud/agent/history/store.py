@@ -305,6 +305,8 @@ def _translated(error: sqlite3.Error, path: Path) -> StoreError:
 
 def _cause(path: Path, reason: str, fix: str | None) -> tuple[str, str | None]:
     """Find the cause behind SQLite's "unable to open": it tells neither EROFS nor ENOSPC apart."""
+    if path.exists() and not path.is_file():
+        return "not_a_file", f"move {path} away; gpud restart"
     attempt = path.with_name(f".{FILE}.try")
     try:
         with closing(attempt.open("wb", buffering=0)) as file:

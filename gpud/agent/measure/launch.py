@@ -444,6 +444,7 @@ class Launcher:
         left = server.child.reference if ended.code is None else None
         self._learn(work, failure, left)
         if left is not None and not ended.killed:
+            server.child.finish()
             self._left = server  # a pipe that nobody reads would be a signal as well
         else:
             server.close()

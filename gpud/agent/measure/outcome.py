@@ -71,8 +71,8 @@ def used_numpy(result: wire.Document | Failure) -> bool:
 def failure(ended: Ended, deadline_s: float, job: Job, note: Note) -> Failure:
     """Return the failure that the end of a child means, or that it does not end."""
     if ended.killed or ended.code is None:
-        stays = "" if ended.code is not None else f"; {_staying(ended.pid)}"
         killed = ", killed once" if ended.killed else ""
+        stays = "" if ended.code is not None else f"; {_staying(ended)}"
         detail = f"no answer within {deadline_s:g} s{_inside(note)}{killed}{stays}"
         fix = _of_hang(note.call, start_up=False)
         return Failure(Reason.HUNG, detail, function=note.call, advice=fix)
@@ -207,10 +207,11 @@ def _of_hang(call: str | None, *, start_up: bool) -> Situation:
     return _IN_CALL.get(call or "", Situation.SLOW_START if start_up else Situation.HUNG)
 
 
-def _staying(pid: int) -> str:
-    process = children.ref(pid)
+def _staying(ended: Ended) -> str:
+    process = children.ref(ended.pid)
     condition = children.condition(process) if process is not None else None
-    return f"process {pid} does not go away" + (f" ({condition})" if condition else "")
+    what = "does not go away" if ended.killed else "is left alone"
+    return f"process {ended.pid} {what}" + (f" ({condition})" if condition else "")
 
 
 def _inside(note: Note) -> str:

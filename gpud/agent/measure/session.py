@@ -345,7 +345,7 @@ async def _no_gpu(settings: Settings, facts: Mapping[str, str], inventory: Inven
     changes, measure = ChangesState(expected), MeasureState(inventory=inventory)
     board = _UnpublishedBoard(Snapshot(machine, measure=measure, changes=changes))
     source = dxg.create(SourceContext(settings, board, now, Path(settings.run_dir, "agent")))
-    answer = await source.collect(frozenset())
+    answer = await source.collect()
     await source.close()
     telemetry = Telemetry({dxg.NAME: answer})
     nothing = nothing_expected(replace(board.read(), telemetry=telemetry))

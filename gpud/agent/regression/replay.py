@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from gpud.core.sample import StreamKey
 
 LEARN_S: Final = 3 * 86400.0
-"""So far back are runs evaluated where no state is left: a reference is of 17 hours."""
+"""So far back are runs evaluated where no state is left: some 400 at one every ten minutes, and a
+reference for each window."""
 SLICE_RUNS: Final = 200
 SLICE_S: Final = 0.002
 """Of the event loop's time at once, so that scrapes meanwhile do not wait."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         AlertsState,
         ChangesState,
         HttpState,
+        KnownFault,
         MachineState,
         MeasureState,
         PaceState,
@@ -46,6 +47,7 @@ class States(TypedDict, total=False):
     regression: RegressionState
     alerts: AlertsState
     http: HttpState
+    known_faults: tuple[KnownFault, ...]
     store: StoreSize | None
     health: Mapping[str, Health]
 

@@ -8,7 +8,6 @@ import stat
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-import structlog
 
 from gpud import settings_files
 from gpud.agent.state import runs, status
@@ -88,10 +87,10 @@ async def check_settings(config: Path, home: str, board: Board) -> None:
 
 
 PAUSE_S: Final = 1.0
+NAME: Final = "status_file"
+"""The component of ``health``."""
 MODE: Final = 0o644
 """Readable for everybody, as root.json is."""
-
-log = structlog.get_logger()
 
 
 async def write_status(path: Path, board: Board, now: Callable[[], Instant]) -> None:
@@ -106,5 +105,11 @@ async def write_status(path: Path, board: Board, now: Callable[[], Instant]) -> 
             temporary.chmod(MODE)
             temporary.rename(path)
         except OSError as error:
-            log.warning("no_status_file", path=str(path), error=error.strerror)
+            words = f"cannot write {error.filename}: {error.strerror}"
+            fix = f"make room in {path.parent} and leave it to the agent's user; then gpud restart"
+            board.set_health(NAME, Health(Level.FAILED, "not_written", words, fix))
+        else:
+            before = board.read().health.get(NAME)
+            if before is not None and before.level is not Level.OK:
+                board.set_health(NAME, Health(Level.OK))
         await asyncio.sleep(PAUSE_S)

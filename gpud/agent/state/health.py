@@ -30,7 +30,9 @@ REPEATED: Final = 4
 """From so many lines on the channel itself is broken: one lost message makes up to three lines, one
 for each function that it passes through.
 """
-GATE_FIX: Final = "close what uses the GPU for a minute, or change [gate] in gpud.toml"
+GATE_FIX: Final = (
+    "close what uses the GPU until the next round of probes, or change [gate] in gpud.toml"
+)
 BREAKER: Final = {
     State.OPEN: (Level.FAILED, "hung"),
     State.HALF_OPEN: (Level.DEGRADED, "tried_again"),
@@ -96,6 +98,7 @@ def _probes(snapshot: Snapshot) -> Health | None:
         return Health(Level.OK)
     named = sorted(failing.items(), key=lambda item: str(item[0]))
     words = "; ".join(f"{key}: {failure.detail}" for key, failure in named)
+    words += "".join(f"; {cause}" for cause in _likely_causes(snapshot))
     worst = max(failing.values(), key=lambda failure: SEVERITY[failure.reason])
     return Health(LEVEL[SEVERITY[worst.reason]], worst.reason, words, worst.advice)
 
@@ -120,6 +123,7 @@ def _gpu(snapshot: Snapshot) -> Health | None:
         return None if standing is None else Health(Level.OK)
     level, reason = BREAKER[standing.state]
     words = _words(standing, _kernel_words(snapshot, standing))
+    words += "".join(f"; {cause}" for cause in _likely_causes(snapshot))
     return Health(level, reason, words, standing.fix)
 
 
@@ -182,6 +186,12 @@ def _kernel_words(snapshot: Snapshot, standing: Standing) -> str | None:
     if report is None or report.last is None or standing.since_s is None:
         return None
     return report.last.words if report.last.at_s >= standing.since_s - RECENT_S else None
+
+
+def _likely_causes(snapshot: Snapshot) -> list[str]:
+    """Name the known faults of which a trace was read when a GPU call failed."""
+    faults = (fault for fault in snapshot.known_faults if fault.alarm)
+    return [f"likely {fault.id}: {fault.evidence}" for fault in faults]
 
 
 def _words(standing: Standing, kernel: str | None) -> str:

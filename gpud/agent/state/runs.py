@@ -79,6 +79,7 @@ def with_run(  # noqa: PLR0913, PLR0917  # a run, and where and when it was
         failure=failure,
         last_success_s=at.wall_s if failure is None else success_s,
         finished_mono_s=at.mono_s,
+        finished_s=at.wall_s,
         duration_s=report.duration_s or None,  # 0 where no child lived to report it
         flags=flags,
     )
@@ -199,6 +200,7 @@ def _container_probe(
         failure=report.failure,
         last_success_s=containers_report.last_success_s,
         finished_mono_s=containers_report.run.finished_mono_s,
+        finished_s=containers_report.run.finished_s,
         duration_s=report.duration_s,
     )
     return {container_key(snapshot, containers_report): state}

@@ -69,6 +69,7 @@ class ProbeState:
     failure: Failure | None = None
     last_success_s: float | None = None  # Unix time
     finished_mono_s: float | None = None
+    finished_s: float | None = None  # Unix time
     duration_s: float | None = None
     flags: tuple[Flag, ...] = ()  # of the last run
 
@@ -180,6 +181,28 @@ class HttpState(Struct, frozen=True):
     turned_away: Mapping[Refused, int] = {}
 
 
+class KnownFault(Struct, frozen=True):
+    """An entry of the catalogue of known faults that is about this machine.
+
+    ``state``: "applies" (within the bounds that the evidence gives), "reported" (somebody saw the
+    fault on these versions, which does not say that this machine has it) or "seen" (its trace was
+    read here). ``alarm``: seen, together with a failed or hanging GPU call. Units: ``at_s`` is the
+    Unix time of the newest trace.
+    """
+
+    id: str
+    state: str
+    effect: str  # an ``IssueEffect``
+    title: str
+    fix: str | None  # None: nothing is known to help
+    source: str  # the address of its evidence
+    confidence: str  # a ``Confidence``: how many people say so
+    evidence: str | None = None  # the trace and the failure beside it, escaped; None: not seen
+    at_s: float | None = None
+    count: int = 0  # traces since the machine's start
+    alarm: bool = False
+
+
 class Snapshot(Struct, frozen=True):
     """Everything published, at one moment. ``health`` is by component."""
 
@@ -193,6 +216,7 @@ class Snapshot(Struct, frozen=True):
     regression: RegressionState = RegressionState()
     alerts: AlertsState = AlertsState()
     http: HttpState = HttpState()
+    known_faults: tuple[KnownFault, ...] = ()
     store: StoreSize | None = None  # None until it could be read
     health: Mapping[str, Health] = {}
 

@@ -23,6 +23,7 @@ from gpud.show.document import (
     ContextsReport,
     Counters,
     CudaReport,
+    FaultReport,
     LastRun,
     ReadingReport,
     RunFailure,
@@ -81,6 +82,7 @@ def document(snapshot: Snapshot, *, now: Instant) -> Status:
         telemetry=_telemetry(snapshot.telemetry, now),
         alerts=tuple(alert_report(alert) for alert in snapshot.alerts.alerts),
         sinks=snapshot.alerts.sinks,
+        known_faults=tuple(built(FaultReport, fault) for fault in snapshot.known_faults),
         store=snapshot.store,
         counters=built(
             Counters,

@@ -103,20 +103,21 @@ def _of_answer(snapshot: Snapshot, nvml: Answer) -> Health | None:
         return None  # in a moment it is known whether there is a GPU to speak of
     latest = snapshot.telemetry.answers.values()
     now_mono_s = max(answer.taken_mono_s + (answer.duration_s or 0.0) for answer in latest)
-    detail, fix = _cause(snapshot, nvml, now_mono_s)
+    detail, fix = _cause(snapshot, nvml)
     helped = answers.level(snapshot.telemetry, now_mono_s) >= telemetry.SEES_A_GPU
     return Health(Level.DEGRADED if helped else Level.FAILED, nvml.reason, detail, fix)
 
 
-def _cause(snapshot: Snapshot, nvml: Answer, now_mono_s: float) -> tuple[str | None, str | None]:
+def _cause(snapshot: Snapshot, nvml: Answer) -> tuple[str | None, str | None]:
     """Return detail and fix of a silent NVML, and tell a dead driver from a dead way to it.
 
-    Windows' nvidia-smi.exe does not go through WSL: where NVML and CUDA are both silent, its answer
-    or its silence tells which it is.
+    Windows' nvidia-smi.exe does not go through WSL: where NVML and CUDA are both silent, what it
+    said since NVML's last answer tells which it is.
     """
     windows = snapshot.telemetry.answers.get("nvidia_smi_exe")
     cuda = None if snapshot.measure.inventory is None else snapshot.measure.inventory.failure
-    if cuda is None or windows is None or not windows.recent(now_mono_s):
+    answered_s = snapshot.telemetry.last_success_s.get(NVML, 0.0)
+    if cuda is None or windows is None or windows.taken_s < answered_s:
         return nvml.detail, nvml.fix
     silent = (
         f"{nvml.detail}; neither NVML ({nvml.reason}) nor CUDA ({cuda.reason.value}) answers in WSL"

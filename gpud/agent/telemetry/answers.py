@@ -38,11 +38,7 @@ class Answer:
 
     def holds(self, now_mono_s: float) -> bool:
         """Return whether this is neither a failure nor too old."""
-        return self.reason is None and self.recent(now_mono_s)
-
-    def recent(self, now_mono_s: float) -> bool:
-        """Return whether this, a failure too, is not too old."""
-        return now_mono_s - self.taken_mono_s <= self.holds_s
+        return self.reason is None and now_mono_s - self.taken_mono_s <= self.holds_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,7 @@
 
 Each public module in ``gpud.agent.telemetry.sources`` is a source: it defines ``NAME``, whose place
 in ``gpud.core.telemetry.LEVELS`` is its priority, and ``create(context)``. With ``STARTS_A_PROGRAM
-= True`` it is asked last, for what no better source gives, and a slow one does not delay the next
-collection.
+= True`` it is asked last, and a slow one does not delay the next collection.
 """
 
 from __future__ import annotations
@@ -18,10 +17,8 @@ from gpud import discovery
 from gpud.agent.state.runs import with_children
 from gpud.agent.state.telemetry import with_start
 from gpud.agent.telemetry import sources as folder
-from gpud.agent.telemetry.answers import Answer, current, of_machine
-from gpud.agent.telemetry.fields import WORTH_A_START
+from gpud.agent.telemetry.answers import Answer
 from gpud.core.errors import TelemetryError
-from gpud.core.sample import Absent
 from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
@@ -82,11 +79,10 @@ class SourceContext:
 class TelemetrySource(Protocol):
     """One place that numbers come from."""
 
-    async def collect(self, missing: frozenset[str]) -> Answer | None:
+    async def collect(self) -> Answer | None:
         """Return the present readings, or why there are none; None when there is nothing new.
 
-        ``missing`` are the fields that no better source gives now: what costs something to ask is
-        asked for those alone. Never raises a ``TelemetryError`` and has a deadline of its own.
+        Never raises a ``TelemetryError`` and has a deadline of its own.
         """
 
     async def close(self) -> None:
@@ -107,6 +103,10 @@ def create(context: SourceContext) -> tuple[dict[str, TelemetrySource], dict[str
     Returns those that answer by themselves, and those that start a program.
     """
     usable, refused = discovery.modules(folder, OFFERS)
+    for name, module in tuple(usable.items()):
+        if module.NAME not in LEVELS:
+            del usable[name]
+            refused[name] = "its NAME has no place in gpud.core.telemetry.LEVELS"
     for name, why in refused.items():
         log.error("telemetry_source_refused", source=name, reason=why)
     quick: dict[str, TelemetrySource] = {}
@@ -151,8 +151,8 @@ class Collection:
                 ended.result()  # a bug in it is raised here
 
     async def _ask(self, sources: Mapping[str, TelemetrySource]) -> None:
-        for name, source in sources.items():
-            answer = await source.collect(self._missing(LEVELS.index(name)))
+        for source in sources.values():
+            answer = await source.collect()
             if answer is not None:
                 self._post(answer)
 
@@ -173,21 +173,3 @@ class Collection:
             await asyncio.wait([self._asking])
         for source in (*self._quick.values(), *self._programs.values()):
             await source.close()
-
-    def _missing(self, level: int) -> frozenset[str]:
-        """Return the fields worth a program that no source above ``level`` gives for every GPU.
-
-        None of them where the person has switched the GPU off.
-        """
-        state, now_s = self._context.board.read().telemetry, self._context.now().mono_s
-        if of_machine(state, "exposed", now_s) == "disabled":
-            return frozenset()
-        better = {name: a for name, a in state.answers.items() if a.level > level}
-        values: dict[int | None, set[str]] = {None: set()}
-        for reading in current(replace(state, answers=better), now_s):
-            fields = values.setdefault(reading.gpu, set())
-            if not isinstance(reading.value, Absent):
-                fields.add(reading.field)
-        machine = values.pop(None)
-        common = set.intersection(*values.values()) if values else set()
-        return WORTH_A_START - common - machine

@@ -149,22 +149,6 @@ FIELDS: Final[Mapping[str, Field]] = {
     "xid_last": _gauge(100_000.0),  # 0 while there was none
 }
 
-WORTH_A_START: Final = frozenset(
-    {
-        "name",
-        "uuid",
-        "driver_version",
-        "memory_total_bytes",
-        "memory_used_bytes",
-        "utilization_gpu_ratio",
-        "temperature_celsius",
-        "power_watts",
-        "clock_sm_hertz",
-        "clock_memory_hertz",
-    }
-)
-"""Fields for which a program may be started, where no better source gives them."""
-
 
 def scaled(raw: float, factor: float) -> float | Absent:
     """Convert a number to its base unit; a sentinel is only one before that."""

@@ -1,4 +1,4 @@
-"""The nvidia-smi programs as a fallback: started rarely, one at a time, and asked for CSV.
+"""The nvidia-smi programs as a fallback while NVML is silent: one start for each driver.
 
 A start leaks memory of the host on some versions of WSL, and one that hangs in the driver cannot be
 ended. So each start is noted in a file before it happens, and the next agent keeps to it: none
@@ -14,27 +14,23 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gpud.agent import children, platform
-from gpud.agent.telemetry import smi_output, windows
+from gpud.agent.telemetry import answers, smi_output, windows
 from gpud.core import wire
 from gpud.core.errors import TelemetryError
 from gpud.core.report import ProcessRef
-from gpud.core.sample import Absent
+from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
     from gpud.agent.children import Ended
     from gpud.agent.telemetry.answers import Answer
     from gpud.agent.telemetry.collection import SourceContext
-    from gpud.agent.telemetry.smi_output import SmiColumn
     from gpud.core.advice import Platform
     from gpud.core.sample import Reading
 
 REST_S: Final = 300.0
-"""Between two starts, and after anything that prevents one."""
-LONG_REST_S: Final = 3600.0
-"""After a hang, which ended with a kill of a process in the driver. Likewise, how long a field that
-the last answer lacked is no reason for a start."""
+"""Between two starts, those of an earlier agent too, and after anything that prevents one."""
 HOLDS_S: Final = 330.0
-"""The next answer comes before the last one is too old."""
+"""How long what it read is shown: there is no next answer."""
 DEADLINE_S: Final = 10.0
 
 
@@ -65,25 +61,21 @@ class NvidiaSmi:
         self._deadline_s = deadline_s
         self._path = context.own / f"{name}.json"
         self._note = self._read_note()
-        self._columns: tuple[SmiColumn, ...] = smi_output.COLUMNS
-        self._lacking = frozenset[str]()  # fields without a value in the last answer
-        self._lacking_until_s = 0.0
+        self._asked = False  # since gpud started, or the driver became another
+        self._folder: str | None = None  # of the driver in Windows' store
 
     def program(self) -> SmiProgram | None:
         """Return what to start, None for not now."""
         raise NotImplementedError
 
-    async def collect(self, missing: frozenset[str]) -> Answer | None:
-        """Start the program if it may bring a missing field and its rest is over."""
+    async def collect(self) -> Answer | None:
+        """Start the program if no better source answers and this driver was not asked about."""
         begun = self.context.now()
-        lacking = self._lacking if begun.mono_s < self._lacking_until_s else frozenset()
-        if not (missing & smi_output.OFFERED) - lacking or not self._may_start(begun.mono_s):
-            return None
-        if (program := self.program()) is None:
+        if not self._due(begun.mono_s) or (program := self.program()) is None:
             return None
         result: tuple[Reading, ...] | TelemetryError
         try:
-            self._rest(REST_S)
+            self._rest()
             result = await self._ask(program)
         except TelemetryError as error:
             result = error
@@ -92,10 +84,17 @@ class NvidiaSmi:
     async def close(self) -> None:
         """Leave a program that runs to its end; the note names it for the next agent."""
 
-    def _may_start(self, now_mono_s: float) -> bool:
-        last = self._note.process
-        alive = last is not None and children.ref(last.pid) == last
-        return now_mono_s >= self._note.retry_mono_s and not alive
+    def _due(self, now_s: float) -> bool:
+        telemetry = self.context.board.read().telemetry
+        folder = answers.of_machine(telemetry, "driver_folder", now_s)
+        if folder not in {None, self._folder}:
+            self._asked, self._folder = self._asked and self._folder is None, folder
+        level, last = LEVELS.index(self._name), self._note.process
+        better = any(a.level > level and a.reason is None for a in telemetry.answers.values())
+        off = answers.of_machine(telemetry, "exposed", now_s) == "disabled"
+        if self._asked or better or off or now_s < self._note.retry_mono_s:
+            return False
+        return last is None or children.ref(last.pid) != last
 
     async def _ask(self, program: SmiProgram) -> tuple[Reading, ...]:
         """Start it and read its answer. ``Errors: TelemetryError``."""
@@ -106,7 +105,7 @@ class NvidiaSmi:
         try:
             ended = await children.run_program(
                 program.places,
-                smi_output.arguments(self._columns),
+                smi_output.ARGUMENTS,
                 deadline_s=self._deadline_s,
                 started=self._note_process,
                 environment=environment,
@@ -118,24 +117,17 @@ class NvidiaSmi:
             words = f"{self._name}: no {' nor '.join(program.places)}"
             raise TelemetryError(words, reason="absent")
         self.context.count_start(self._name)
+        self._asked = True
         if ended.overflowed:
             words = f"{self._name}: more than {children.STDOUT_BYTES} bytes of output"
             raise smi_output.bad_output(words)
         if ended.killed or ended.code is None:
             raise self._hung(ended, program)
-        if smi_output.refuses_a_column(ended.code, ended.stdout + ended.stderr):
-            self._columns = smi_output.OLDER  # at the next start
         if ended.code != 0:
             raise smi_output.exit_error(ended, self._name, program.platform)
-        readings = smi_output.read_csv(ended.stdout, self._name, self._columns)
-        answered = {read.field for read in readings if not isinstance(read.value, Absent)}
-        self._lacking = frozenset({read.field for read in readings} - answered)
-        self._lacking_until_s = self.context.now().mono_s + LONG_REST_S
-        return readings
+        return smi_output.read_csv(ended.stdout, self._name)
 
     def _hung(self, ended: Ended, program: SmiProgram) -> TelemetryError:
-        with contextlib.suppress(TelemetryError):  # it is noted here, if not for the next agent
-            self._rest(LONG_REST_S)
         words = f"{self._name}: {program.places[0]} did not answer within {self._deadline_s:g} s"
         if ended.code is None and (process := self._note.process) is not None:
             state = children.condition(process) or "gone since"
@@ -144,12 +136,12 @@ class NvidiaSmi:
             words, reason="hung", fix=smi_output.exit_fix("hung", program.platform)
         )
 
-    def _rest(self, rest_s: float) -> None:
-        """Note that nothing is to be started for so long.
+    def _rest(self) -> None:
+        """Note that the next start has to wait.
 
         Errors: ``TelemetryError`` where that cannot be written; then nothing may be started.
         """
-        retry_s = self.context.now().mono_s + rest_s
+        retry_s = self.context.now().mono_s + REST_S
         try:
             self._write(StartNote(platform.boot_id(), retry_s, self._note.process))
         except OSError as error:

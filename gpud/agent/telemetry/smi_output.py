@@ -86,36 +86,17 @@ COLUMNS: Final = (
     # As NVML is asked: a count since boot would fall whenever the other source takes over.
     SmiColumn("ecc.errors.corrected.aggregate.total", "ecc_corrected_total", _PLAIN),
     SmiColumn("ecc.errors.uncorrected.aggregate.total", "ecc_uncorrected_total", _PLAIN),
-    SmiColumn("temperature.memory", "temperature_memory_celsius", _PLAIN),
-    SmiColumn("mig.mode.current", "mig_mode", _switch),
-    SmiColumn("compute_cap", "compute_capability"),
-    SmiColumn("memory.reserved", "memory_reserved_bytes", _MIB),
-    SmiColumn("utilization.encoder", "utilization_encoder_ratio", _PERCENT),
-    SmiColumn("utilization.decoder", "utilization_decoder_ratio", _PERCENT),
 )
-OFFERED: Final = frozenset(column.field for column in COLUMNS)
-"""The fields that nvidia-smi can give at all."""
-OLDER: Final = COLUMNS[:-6]
-"""What every driver since 2016 knows: asked for once a program has refused the others."""
-INVALID_ARGUMENT: Final = 2
-REFUSAL: Final = "is not a valid field to query"
+"""What every driver since 2016 knows: one unknown name costs the whole answer."""
+ARGUMENTS: Final = (
+    f"--query-gpu={','.join(['index', 'count', *(column.name for column in COLUMNS)])}",
+    "--format=csv,noheader,nounits",
+)
+"""The command line, less the program. First come the GPU of a line and their number."""
 
 
-def arguments(columns: tuple[SmiColumn, ...] = COLUMNS) -> tuple[str, ...]:
-    """Return the command line, less the program. First come the GPU of a line and their number."""
-    names = ",".join(["index", "count", *(column.name for column in columns)])
-    return (f"--query-gpu={names}", "--format=csv,noheader,nounits")
-
-
-def refuses_a_column(code: int | None, output: bytes) -> bool:
-    """Return whether nvidia-smi does not know a column that it was asked for."""
-    return code == INVALID_ARGUMENT or REFUSAL in windows.text(output)
-
-
-def read_csv(
-    data: bytes, source: str, columns: tuple[SmiColumn, ...] = COLUMNS
-) -> tuple[Reading, ...]:
-    """Read the answer to ``arguments(columns)``: each field of every GPU, a value or a reason.
+def read_csv(data: bytes, source: str) -> tuple[Reading, ...]:
+    """Read the answer to ``ARGUMENTS``: each field of every GPU, a value or a reason.
 
     Units: MiB, MHz, percent and watts come in, base units go out. ``driver_version`` is of the
     machine and comes once.
@@ -135,27 +116,22 @@ def read_csv(
             cells = [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True))]
             if cells[:2] != [str(gpu), str(len(lines))]:
                 raise ValueError(f"not the line of GPU {gpu} of {len(lines)}")  # noqa: TRY301
-            if len(cells) != 2 + len(columns):
-                raise ValueError(f"{len(cells)} columns and not {2 + len(columns)}")  # noqa: TRY301
-            for reading in _row(gpu, cells[2:], source, columns):
+            if len(cells) != 2 + len(COLUMNS):
+                raise ValueError(f"{len(cells)} columns and not {2 + len(COLUMNS)}")  # noqa: TRY301
+            for reading in _row(gpu, cells[2:], source):
                 readings.setdefault((reading.gpu, reading.field), reading)
         except (ValueError, csv.Error, StopIteration) as error:
             raise bad_output(f"{source}: {error or 'no CSV'}", line) from None
     return tuple(readings.values())
 
 
-def _row(
-    gpu: int, cells: list[str], source: str, columns: tuple[SmiColumn, ...]
-) -> Iterator[Reading]:
+def _row(gpu: int, cells: list[str], source: str) -> Iterator[Reading]:
     """Read one line. ``Errors: ValueError`` in words, for what does not fit."""
-    for column, cell in zip(columns, cells, strict=True):
+    for column, cell in zip(COLUMNS, cells, strict=True):
         owner = None if FIELDS[column.field].machine else gpu
         value = _value(column, cell)
         detail = (escaped(cell)[:LONGEST_QUOTE] or None) if isinstance(value, Absent) else None
         yield Reading(owner, column.field, value, source, detail)
-    for column in COLUMNS[len(columns) :]:
-        words = "asked for no more: this nvidia-smi refuses newer columns"
-        yield Reading(gpu, column.field, Absent.UNSUPPORTED, source, words)
 
 
 def _value(column: SmiColumn, cell: str) -> float | str | Absent:
@@ -183,7 +159,7 @@ def _quoted(line: str) -> str:
 
 
 REASONS: Final[Mapping[int, str]] = {code: reason for code, (reason, _) in CODES.items()} | {
-    INVALID_ARGUMENT: "invalid_argument",
+    2: "invalid_argument",
     3: "not_supported",
     6: "no_device",
     8: "power_cable",

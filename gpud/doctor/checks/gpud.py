@@ -7,18 +7,20 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpud import portholder, settings_files
+from gpud import portholder, regular_file, settings_files
 from gpud.core.errors import ConfigError
 from gpud.core.health import Level
 from gpud.core.http_settings import VERIFIED, HttpSettings
 from gpud.core.report import RootReport
 from gpud.core.settings import GROUP, config_path
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
-from gpud.doctor.machine import NOT_RUNNING, Machine
+from gpud.doctor.machine import Machine
+from gpud.reports import NOT_RUNNING
 
 ELSEWHERE = {"alerts", "containers", "cuda", "dockerd", "http", "nvml", "settings", "store"}
 """Components with a check of their own."""
 FILE = "gpud.db"
+MAGIC = b"SQLite format 3\0"
 MIB = 1024 * 1024
 LEAST_FREE, LITTLE_FREE = 100 * MIB, 1024 * MIB
 BROKEN = "mend that line; `gpud config check` reads the file again, `sudo gpud restart` uses it"
@@ -32,14 +34,15 @@ def gpud(machine: Machine) -> Finding:
         if Path(machine.settings.run_dir, "stopped").exists():
             return advice(f"{NOT_RUNNING} (stopped with gpud down)", start)
         return advice(machine.root_silence or NOT_RUNNING, start)
-    return combined(_processes(machine.root, machine.settings.log_dir), *_parts(machine))
+    return combined(_processes(machine, machine.root), *_parts(machine))
 
 
-def _processes(report: RootReport, log_dir: str) -> Finding:
+def _processes(machine: Machine, report: RootReport) -> Finding:
     agent = report.agent
-    if agent.state != "running":
-        fix = agent.fix or f"{log_dir}/agent.log says more"
-        return problem(f"the agent is {agent.state}: {agent.detail or 'no word why'}", fix)
+    silent = not machine.agent.health  # between two ends of a crash loop it runs for a moment
+    if agent.state != "running" or (silent and agent.detail):
+        fix = agent.fix or f"{machine.settings.log_dir}/agent.log says more"
+        return problem(f"the agent does not run: {agent.detail or agent.state}", fix)
     rights = "" if report.privileged else ", without root: dockerd is watched, not kept"
     return ok(f"{report.gpud_version} runs, process {report.process.pid}{rights}")
 
@@ -66,10 +69,12 @@ def settings(machine: Machine) -> Finding:
         return problem(str(error), error.fix or BROKEN)
     try:
         exposed = settings_files.exposed(path, home)
+        removed = settings_files.warnings(path, {})
     except ConfigError as error:
         return problem(str(error), error.fix or "gpud config check says more")
-    if exposed:
-        return combined(*(advice(str(file), file.fix) for file in exposed))
+    if exposed or removed:
+        former = (advice(words, f"remove it from {path}") for words in removed)
+        return combined(*(advice(str(file), file.fix) for file in exposed), *former)
     hidden = settings_files.unreadable_secrets(home)
     rest = "" if hidden is None else f"; {hidden} is for root and the agent to read"
     return ok(f"as in {path}, or as they are by default{rest}")
@@ -107,8 +112,10 @@ def _database(machine: Machine, place: str) -> Finding:
     try:
         facts = os.lstat(place)
         if not stat.S_ISREG(facts.st_mode):
-            fix = f"stop gpud, move {place} away, start gpud again"
-            return problem(f"{place} is no plain file", fix)
+            return problem(f"{place} is no plain file", f"move {place} away; gpud restart")
+        if regular_file.read(place, len(MAGIC)) not in {MAGIC, b""}:
+            fix = "gpud restart: it puts the file aside and begins a new history"
+            return problem(f"{place} is no SQLite database", fix)
         log = Path(f"{place}-wal")
         written_s = max(facts.st_mtime, log.stat().st_mtime if log.exists() else 0.0)
     except FileNotFoundError:

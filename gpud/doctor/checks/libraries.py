@@ -72,13 +72,20 @@ def _from_child(machine: Machine, library: LibraryFiles) -> Finding:
         grace_s = max(grace_s, *(entry.boot_grace_s for entry in catalogue()))
     if machine.wsl == "2" and boot_rest_s(grace_s, machine.text("/proc/uptime")):
         return unknown(f"not asked in the first {grace_s:g} s of WSL", "ask again in a minute")
+    leave, limit_s = settings.cuda.leaves_hung(machine.wsl), machine.command_limit_s
     job = Job(
         cuda_library=settings.cuda.library,
         sysroot=settings.sysroot,
-        start_limit_s=machine.command_limit_s,
+        start_limit_s=limit_s,
+        alarm=not leave,
     )
     command = [sys.executable, "-I", "-m", "gpud.child", "--serve"]
-    ended = machine.run(command, stdin=json.dumps(asdict(job)), limit_s=NEVER_S)
+    ended = machine.run(
+        command,
+        stdin=json.dumps(asdict(job)),
+        limit_s=limit_s if leave else NEVER_S,
+        kill=not leave,
+    )
     try:
         return _inventory(machine, msgspec.json.decode(ended.stdout, type=CudaReport), library)
     except (msgspec.DecodeError, RecursionError):

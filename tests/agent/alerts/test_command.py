@@ -89,11 +89,14 @@ def test_program_that_cannot_be_executed_is_reported(tmp_path: Path) -> None:
 
 def test_program_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    text = f"#!/bin/sh\nsleep 600 &\necho $$ $! >{pids}\ntrap '' TERM\nsleep 600\nwait\n"
+    text = (
+        f"#!/bin/sh\necho waiting for the server\nsleep 600 &\necho $$ $! >{pids}\n"
+        "trap '' TERM\nsleep 600\nwait\n"
+    )
     path = script(tmp_path, text)
 
     error = refusal(sink(tmp_path, path, timeout_s=1.0), firing(SLOW))
-    assert error.reason == "timed_out"
+    assert (error.reason, error.output) == ("timed_out", "waiting for the server")
     for pid in map(int, pids.read_text().split()):
         until(lambda pid=pid: not alive(pid), f"the end of {pid}")  # type: ignore[misc]
 

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from gpud.agent.alerts.delivery import ENDED_SHOWN_S, Outbox, SentAlert, state_to_show
 from gpud.core.alerts import Severity
@@ -193,76 +191,3 @@ def test_sink_that_shows_a_state_has_what_fires_and_the_past_for_an_hour(
 ) -> None:
     message = state_to_show(alerts, WALL_S + after_s, QUIET_S)
     assert (message.firing, [*message.standing], [*message.resolved]) == ((), standing, resolved)
-
-
-ALERTS = tuple(replace(SLOW, labels={"gpu": str(number)}) for number in range(3))
-ALERT = st.sampled_from(ALERTS)
-
-
-class Delivering(RuleBasedStateMachine):
-    """Alerts come and go, time passes, the agent restarts, and a sink takes a message or fails."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.alerts: dict[str, Alert] = {}
-        self.believed: dict[str, float] = {}  # what the person takes to fire, and when it was sent
-        self.box = Box()
-        self.mono_s = 0.0
-
-    @rule(alert=ALERT)
-    def fires(self, alert: Alert) -> None:
-        if not (previous := self.alerts.get(alert.fingerprint)) or not previous.firing:
-            self.alerts[alert.fingerprint] = alert
-
-    @rule(alert=ALERT)
-    def ends(self, alert: Alert) -> None:
-        if (previous := self.alerts.get(alert.fingerprint)) and previous.firing:
-            self.alerts[alert.fingerprint] = ended(previous, WALL_S + self.mono_s)
-
-    @rule(alert=ALERT)
-    def is_acknowledged(self, alert: Alert) -> None:
-        if (previous := self.alerts.get(alert.fingerprint)) and previous.firing:
-            self.alerts[alert.fingerprint] = replace(previous, acknowledged_s=WALL_S)
-
-    @rule(alert=ALERT)
-    def is_long_over(self, alert: Alert) -> None:
-        if (previous := self.alerts.get(alert.fingerprint)) and not previous.firing:
-            del self.alerts[alert.fingerprint]
-
-    @rule(seconds=st.sampled_from([1.0, 31.0, 4000.0, 15000.0]))
-    def time_passes(self, seconds: float) -> None:
-        self.mono_s += seconds
-
-    @rule()
-    def restarts(self) -> None:
-        self.box = restarted(self.box, at(self.mono_s))
-
-    @rule()
-    def is_delivered(self) -> None:
-        """News once, a repetition when it is time, an end only of what was sent as firing."""
-        message = self.box.look(self.mono_s, *self.alerts.values())
-        for alert in () if message is None else message.resolved:
-            assert not alert.firing
-            del self.believed[alert.fingerprint]
-        for alert in () if message is None else message.firing:
-            assert alert.firing
-            assert alert.acknowledged_s is None
-            last_s = self.believed.get(alert.fingerprint)
-            assert last_s is None or self.mono_s - last_s >= REPEAT_S
-            self.believed[alert.fingerprint] = self.mono_s
-
-    @rule()
-    def fails_for_now(self) -> None:
-        self.box.due(self.alerts.values(), at(self.mono_s), quiet=False)
-
-    def teardown(self) -> None:
-        """After long enough the person knows everything that fires, and nothing else."""
-        for _ in range(2):
-            self.mono_s += 15000.0
-            self.is_delivered()
-        firing = {name: alert for name, alert in self.alerts.items() if alert.firing}
-        unacknowledged = {name for name, alert in firing.items() if alert.acknowledged_s is None}
-        assert unacknowledged <= self.believed.keys() <= firing.keys()
-
-
-TestDelivering = Delivering.TestCase

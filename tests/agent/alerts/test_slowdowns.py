@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.alerts import wording
-from gpud.agent.alerts.slowdowns import AlarmFinding, Incident, Slowdowns, Suspect
+from gpud.agent.alerts.slowdowns import AlarmFinding, Incident, Slowdowns
 from gpud.agent.regression.detector import ChangeKind
 from gpud.core.advice import Platform
 from gpud.core.alerts import DRIVER_REGRESSION, SLOWDOWN, Alert, Cause, Severity
@@ -51,10 +51,9 @@ def alerts(slowdowns: Slowdowns) -> list[Alert]:
     ]
 
 
-def stored(slowdowns: Slowdowns) -> tuple[list[Incident], list[Suspect]]:
+def stored(slowdowns: Slowdowns) -> list[Incident]:
     """Write and read the state."""
-    text = msgspec.json.encode((slowdowns.incidents, slowdowns.suspects))
-    return msgspec.json.decode(text, type=tuple[list[Incident], list[Suspect]])
+    return msgspec.json.decode(msgspec.json.encode(slowdowns.incidents), type=list[Incident])
 
 
 def of_update() -> list[AlarmFinding]:
@@ -140,7 +139,7 @@ def test_no_two_firing_alerts_are_the_same_and_a_restart_keeps_all(
             slowdowns.observe(item.key, standing(seen=50, slowdown=9.9), NOW_S)
         firing = [alert.fingerprint for alert in alerts(slowdowns)]
         assert len(firing) == len(set(firing))
-    assert stored(slowdowns) == (slowdowns.incidents, slowdowns.suspects)
+    assert stored(slowdowns) == slowdowns.incidents
 
 
 def test_incident_of_version_one_is_read_with_the_alarms_that_ended() -> None:
@@ -237,7 +236,7 @@ def test_alarm_alone_is_a_suspect_whatever_happened_elsewhere(other: AlarmFindin
     item = finding(item=alarm(ChangeKind.STEP))
     slowdowns = added([item, other])
     assert alerts(slowdowns) == []
-    assert slowdowns.suspects[0].finding == item
+    assert slowdowns.suspects[0].findings == [item]
 
 
 @pytest.mark.parametrize("item", [finding(), finding(item=alarm(ChangeKind.DRIFT, ratio=1.2))])

@@ -9,7 +9,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
+from msgspec import structs
 
 from gpud.agent.alerts.state import SHOWN_ENDED_S, AlertState, within
 from gpud.agent.history.schema import FILE
@@ -17,14 +19,15 @@ from gpud.agent.history.store import History
 from gpud.agent.regression.contexts import Difference
 from gpud.agent.regression.evaluation import StreamAlarm
 from gpud.agent.state.board import Board
+from gpud.agent.state.snapshot import AlertsState
 from gpud.core.alerts import Alert, Severity
 from gpud.core.clock import Instant
 from gpud.core.errors import StoreError
 from gpud.core.health import Level
 from gpud.core.text import escaped
 from tests.agent.alerts.alarms import NOW_S, alarm, finding, grave, standing
-from tests.events import health_set, made, post
-from tests.snapshots import full
+from tests.events import altered, health_set, made, post
+from tests.snapshots import FAULTS, full
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -199,7 +202,7 @@ def test_failed_component_is_an_alert_and_a_restart_does_not_end_it(tmp_path: Pa
     async def third(life: Life) -> None:
         life.pass_s(5)
         assert len(life.firing) == 1
-        life.pass_s(900)
+        life.pass_s(1500)
         assert life.firing == []  # a component that there is no more
 
     living(tmp_path, first)
@@ -209,27 +212,90 @@ def test_failed_component_is_an_alert_and_a_restart_does_not_end_it(tmp_path: Pa
     living(copied, third)
 
 
+SEEN, ADVISED = FAULTS
+
+
+def test_known_fault_alarms_only_with_a_call_that_failed_and_a_restart_does_not_end_it(
+    tmp_path: Path,
+) -> None:
+    quiet = structs.replace(SEEN, alarm=False)
+
+    async def first(life: Life) -> None:
+        life.board.publish(known_faults=(quiet, ADVISED))
+        life.pass_s(600)
+        assert life.firing == []
+        life.board.publish(known_faults=FAULTS)
+        life.pass_s(1)
+        (alert,) = life.firing
+        labels = {"id": "wsl-1", "effect": "hang"}
+        assert (alert.name, alert.labels, alert.fix) == ("GpudKnownIssue", labels, "wsl --update")
+        await life.state.close()
+
+    async def second(life: Life) -> None:
+        life.pass_s(30)  # the kernel's log is not read yet
+        life.board.publish(known_faults=(structs.replace(SEEN, state="applies", alarm=False),))
+        life.pass_s(30)
+        (alert,) = life.firing
+        life.board.publish(known_faults=FAULTS)
+        life.pass_s(30)
+        assert [a.starts_s for a in life.firing] == [alert.starts_s]
+        life.board.publish(known_faults=(quiet,))
+        life.pass_s(1)
+        assert life.firing == []
+
+    async def third(life: Life) -> None:
+        life.pass_s(1499)
+        assert len(life.firing) == 1
+        life.pass_s(2)
+        assert life.firing == []  # the machine was started anew
+
+    living(tmp_path, first)
+    (copied := tmp_path / "copied").mkdir()
+    (copied / FILE).write_bytes((tmp_path / FILE).read_bytes())
+    living(tmp_path, second)
+    living(copied, third)
+
+
+def test_parts_that_a_known_fault_explains_are_no_second_alert(tmp_path: Path) -> None:
+    async def stuck(life: Life) -> None:
+        life.health(Level.FAILED)
+        life.pass_s(300)
+        shown = {(alert.name, alert.labels.get("component")) for alert in life.firing}
+        assert shown == {("GpudKnownIssue", None), ("GpudUnwell", "http")}
+        life.board.publish(known_faults=(ADVISED,))
+        life.pass_s(300)
+        shown = {(alert.name, alert.labels.get("component")) for alert in life.firing}
+        assert shown >= {("GpudUnwell", "gpu"), ("GpudUnwell", "probes")}
+
+    living(tmp_path, stuck, board=Board(altered(full(), alerts=AlertsState())))
+
+
 def test_without_a_readable_history_alerts_are_published_and_joined_later(tmp_path: Path) -> None:
     folder, aside = tmp_path / "state", tmp_path / "aside"
     folder.mkdir()
 
     async def before(life: Life) -> None:
-        life.health(Level.FAILED, "store")
+        for component in ("store", "alerts"):
+            life.health(Level.FAILED, component)
         life.pass_s(130)
-        life.state.acknowledge(life.firing[0].fingerprint, NOW_S)
+        (store,) = (a for a in life.firing if a.labels == {"component": "store"})
+        life.state.acknowledge(store.fingerprint, NOW_S)
+        life.health(Level.OK, "alerts")
+        life.pass_s(1)
         await life.alarm(grave())
 
     async def blocked(life: Life) -> None:
         with pytest.raises(StoreError):
             await life.state.load()
-        for component in ("store", "http"):
+        for component in ("store", "http", "alerts"):
             life.health(Level.FAILED, component)
         life.pass_s(130)
-        assert [alert.acknowledged_s for alert in life.firing] == [None, None]
+        assert [alert.acknowledged_s for alert in life.firing] == [None, None, None]
         aside.rename(folder)
         await life.state.load()
         await life.state.settle()
-        assert len(life.firing) == len(await life.rows()) == 3
+        assert len(life.firing) == 4  # what ended before does not hide what fires again
+        assert len(await life.rows()) == 5
         assert life.firing[-1].acknowledged_s == NOW_S
 
     living(folder, before)
@@ -237,29 +303,24 @@ def test_without_a_readable_history_alerts_are_published_and_joined_later(tmp_pa
     living(folder, blocked, loaded=False, mono_s=700.0)
 
 
-def test_alert_that_ended_before_does_not_hide_that_it_fires_again(tmp_path: Path) -> None:
-    folder, aside = tmp_path / "state", tmp_path / "aside"
-    folder.mkdir()
+def test_suspect_of_version_one_is_confirmed_by_its_second_window(tmp_path: Path) -> None:
+    item = finding()
 
     async def before(life: Life) -> None:
-        life.health(Level.FAILED, "store")
-        life.pass_s(130)
-        life.health(Level.OK, "store")
-        life.pass_s(1)
-        await life.state.settle()
+        await life.alarm(item)
+        assert life.firing == []
 
-    async def blocked(life: Life) -> None:
-        life.health(Level.FAILED, "store")
-        life.pass_s(130)
-        aside.rename(folder)
-        await life.state.load()
+    async def after(life: Life) -> None:
+        life.state.observe(item.key, standing(item.alarm, judged=9000), NOW_S)
         await life.state.settle()
-        assert len(life.firing) == 1
-        assert len(await life.rows()) == 2
+        assert [row.stream for row in life.firing[0].evidence] == [item.key]
 
-    living(folder, before)
-    folder.rename(aside)
-    living(folder, blocked, loaded=False, mono_s=700.0)
+    living(tmp_path, before)
+    suspect = {"found": msgspec.to_builtins(item), "judged": 1000}
+    row = msgspec.json.encode({"cases": [], "suspects": [suspect], "gpus": {}, "version": 1})
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
+        connection.execute("UPDATE states SET body = ? WHERE name = 'ledger'", (row.decode(),))
+    living(tmp_path, after)
 
 
 @pytest.mark.parametrize("body", ["[1", "{}", '{"version": 2, "cases": []}', '{"cases": [{}]}'])
@@ -294,25 +355,16 @@ def test_what_ended_is_published_up_to_a_number(tmp_path: Path) -> None:
                 body = json.dumps({**json.loads(text), **over, "firing": False})
                 row = (f"{number:016x}", at_s, at_s, at_s, body)
                 connection.execute("INSERT INTO alerts VALUES (?, ?, ?, ?, ?)", row)
+            none = ("0", NOW_S + 2000, NOW_S, NOW_S + 2000, '{"name": 3}')  # no alert at all
+            connection.execute("INSERT INTO alerts VALUES (?, ?, ?, ?, ?)", none)
 
     async def after(life: Life) -> None:
         await life.state.settle()
-        assert (len(life.firing), len(life.published)) == (1, 33)
+        assert (len(life.firing), len(life.published)) == (1, 32)
 
     living(tmp_path, before)
     fill()
     living(tmp_path, after)
-
-
-def test_row_that_is_no_alert_is_passed_over(tmp_path: Path) -> None:
-    async def test(life: Life) -> None:
-        await life.alarm(grave())
-        assert len(await life.rows()) == 1
-        with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
-            connection.execute("UPDATE alerts SET body = ?", (json.dumps({"name": 3}),))
-        assert await life.rows() == []
-
-    living(tmp_path, test)
 
 
 def test_history_that_was_begun_again_gets_all_that_fires(tmp_path: Path) -> None:
@@ -354,7 +406,7 @@ def test_gpus_are_called_by_their_number_and_name(tmp_path: Path) -> None:
     async def test(life: Life) -> None:
         await life.alarm(grave(gpu="GPU-1"), finding("graph", gpu=uuid))
         life.pass_s(1)
-        (alert,) = life.firing
+        (alert,) = (each for each in life.firing if each.evidence)
         assert f"GPU 0 ({escaped(full().gpus[uuid].name)})" in alert.description
 
     living(tmp_path, test, board=Board(full()))

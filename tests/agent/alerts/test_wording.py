@@ -11,23 +11,28 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gpud import discovery
 from gpud.agent.alerts import wording
 from gpud.agent.alerts.functions import Lost, Subject, Why
+from gpud.agent.alerts.sinks.toast import LONGEST_TEXT
 from gpud.agent.alerts.slowdowns import Slowdowns
 from gpud.agent.alerts.wording import SUMMARY_LIMIT
 from gpud.agent.regression.contexts import FOLLOWERS
 from gpud.agent.regression.detector import ChangeKind, Effect
 from gpud.agent.regression.evaluation import JUDGED
 from gpud.agent.state import containers
+from gpud.agent.state.snapshot import KnownFault
 from gpud.child import probes
 from gpud.core.advice import Platform
 from gpud.core.alerts import DRIVER_REGRESSION, Alert, Cause, Severity
 from gpud.core.health import Health, Level
 from gpud.core.sample import Unit
 from gpud.core.text import escaped
+from gpud.known_issues.catalogue import catalogue
 from gpud.show.words import WORDS
+from tests import snapshots
 from tests.agent.alerts.alarms import GPUS, NOW_S, alarm, finding, grave
 
 if TYPE_CHECKING:
@@ -126,22 +131,58 @@ def test_driver_regression_says_how_much_since_what_and_where() -> None:
     assert (alert.fix or "").endswith(f"`gpud baseline accept {alert.fingerprint[:8]}`")
 
 
-def test_rate_that_fell_is_written_as_one_that_fell() -> None:
-    slow = alarm(ratio=0.6, before=460e9)
-    (alert,) = alerts([finding("triad", slow, probe="triad", unit=Unit.BYTES_PER_SECOND)])
-    assert alert.summary.startswith("GPU memory bandwidth -40 % (460 -> 276 GB/s)")
-    assert alert.severity is Severity.CRITICAL
-    assert alert.evidence[0].slowdown == pytest.approx(1 / 0.6)
-    assert alert.evidence[0].low < alert.evidence[0].slowdown < alert.evidence[0].high
-
-
-def test_summary_of_many_names_the_worst_and_how_many_more() -> None:
-    ratios = {"submit": 1.1, "roundtrip": 1.3, "graph": 1.2, "pipelined": 1.12, "x": 1.4}
-    (alert,) = alerts(moved(ratios))
-    assert alert.summary == (
+UPDATED = "since driver 572.16 -> 576.02 on GPU 0 (NVIDIA GeForce RTX 4070)"
+MEMORY = {"probe": "triad", "unit": Unit.BYTES_PER_SECOND}
+SM_CLOCK = (("2398 MHz", "1899 MHz"), ("2403 MHz", "1892 MHz"))
+SUMMARIES: dict[str, tuple[list[AlarmFinding], str]] = {
+    "the worst of many, and how many more": (
+        moved({"submit": 1.1, "roundtrip": 1.3, "graph": 1.2, "pipelined": 1.12, "x": 1.4}),
         "launch x +40 % (12.4 -> 17.4 µs), launch round trip +30 %, graph launch +20 % and 2 more "
-        "since driver 572.16 -> 576.02 on GPU 0 (NVIDIA GeForce RTX 4070)"
-    )
+        + UPDATED,
+    ),
+    "the simplest of figures that moved alike": (
+        moved({"pipelined_cold": 1.13, "graph": 1.07, "submit": 1.12}),
+        (
+            "submission latency +12 % (12.4 -> 13.9 µs), launches in a row after idling +13 %, "
+            f"graph launch +7 % {UPDATED}"
+        ),
+    ),
+    "a rate that fell": (
+        [finding("triad", alarm(ratio=0.6, before=460e9), **MEMORY)],  # type: ignore[arg-type]
+        f"GPU memory bandwidth -40 % (460 -> 276 GB/s) {UPDATED}",
+    ),
+    "a figure that moved again, once": (
+        [grave(), *(finding(item=alarm(ratio=r, seq=s)) for s, r in ((2000, 1.7), (2100, 1.2)))],
+        f"submission latency +70 % (12.4 -> 21.1 µs) {UPDATED}",
+    ),
+    "how it came, and the cause, which two streams measured a little differently": (
+        [
+            finding(
+                probe,
+                alarm(ChangeKind.DRIFT, 0.8, before=2e13),
+                probe=probe,
+                unit=Unit.FLOPS_PER_SECOND,
+                causes=(Cause("sm_clock", *pair),),
+            )
+            for probe, pair in zip(("matmul", "nbody"), SM_CLOCK, strict=True)
+        ],
+        (
+            "matrix product -20 % (20 -> 16 Tflop/s), arithmetic (n-body) -20 % since "
+            "2025-11-13 01:48 UTC, little by little, driver 576.02 on GPU 0 "
+            "(NVIDIA GeForce RTX 4070); SM clock 2398 MHz -> 1899 MHz"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("findings", "summary"), SUMMARIES.values(), ids=SUMMARIES.keys())
+def test_summary_says_what_moved_how_much_since_when_and_where(
+    findings: list[AlarmFinding], summary: str
+) -> None:
+    (alert,) = alerts(findings)
+    assert alert.summary == summary
+    assert all(row.low < row.slowdown < row.high for row in alert.evidence)
+    assert len(alert.causes) == 1
 
 
 @pytest.mark.parametrize("kind", FOLLOWERS)
@@ -149,14 +190,6 @@ def test_driver_whose_version_is_not_known_is_a_driver_all_the_same(kind: str) -
     (alert,) = alerts([finding(item=alarm(ratio=1.6), changed=(Cause(kind, "old", "new"),))])
     assert alert.name == DRIVER_REGRESSION
     assert "Roll Back Driver" in (alert.fix or "")
-
-
-def test_of_figures_that_moved_alike_the_simplest_is_named_first() -> None:
-    (alert,) = alerts(moved({"pipelined_cold": 1.13, "graph": 1.07, "submit": 1.12}))
-    assert alert.summary.startswith(
-        "submission latency +12 % (12.4 -> 13.9 µs), launches in a row after idling +13 %, graph "
-    )
-    assert [row.stream.mode for row in alert.evidence] == ["pipelined_cold", "submit", "graph"]
 
 
 def test_most_certain_figure_leads_the_summary() -> None:
@@ -178,39 +211,6 @@ def test_summary_that_grows_too_long_drops_the_least_important_first() -> None:
     (alert,) = alerts(both, {"GPU-1": f"GPU 0 ({long})", "GPU-2": f"GPU 1 ({long})"})
     first = "submission latency +12 % (12.4 -> 13.9 µs)"
     assert alert.summary == f"{first} since driver 572.16 -> 576.02"
-
-
-def test_slowdown_under_one_driver_says_how_it_came_and_what_may_be_the_cause() -> None:
-    likely = (Cause("power_limit", "115 W", "80 W"), Cause("sm_clock", "2400 MHz", "1900 MHz"))
-    slow = alarm(ChangeKind.DRIFT, 0.8, before=2e13)
-    (alert,) = alerts(
-        finding(probe, slow, probe=probe, unit=Unit.FLOPS_PER_SECOND, causes=likely)
-        for probe in ("matmul", "nbody")
-    )
-    assert alert.summary == (
-        "matrix product -20 % (20 -> 16 Tflop/s), arithmetic (n-body) -20 % since "
-        "2025-11-13 01:48 UTC, little by little, driver 576.02 on GPU 0 (NVIDIA GeForce RTX 4070); "
-        "power limit 115 W -> 80 W"
-    )
-    assert alert.causes == likely
-    assert "- SM clock 2400 MHz -> 1900 MHz" in alert.description
-    assert (alert.fix or "").startswith("look at the laptop's performance mode")
-
-
-def test_what_two_streams_measured_a_little_differently_is_one_cause() -> None:
-    clocks = {"submit": ("2398 MHz", "1899 MHz"), "graph": ("2403 MHz", "1892 MHz")}
-    (alert,) = alerts(
-        finding(mode, alarm(ChangeKind.STEP), causes=(Cause("sm_clock", *pair),))
-        for mode, pair in clocks.items()
-    )
-    assert [cause.kind for cause in alert.causes] == ["sm_clock"]
-
-
-def test_figure_that_moved_again_is_named_once_by_its_largest_move() -> None:
-    again = [finding(item=alarm(ratio=ratio, seq=seq)) for seq, ratio in ((2000, 1.7), (2100, 1.2))]
-    (alert,) = alerts([grave(), *again])
-    assert [row.slowdown for row in alert.evidence] == [pytest.approx(1.7)]
-    assert alert.summary.count("submission latency") == 1
 
 
 def test_lost_function_is_written_with_both_drivers_its_reason_and_the_way_back() -> None:
@@ -254,19 +254,47 @@ def test_failed_component_is_one_harmless_line_with_the_fix() -> None:
     assert alert.summary == "x has failed: it does not say why"
 
 
+def fault(text: str) -> KnownFault:
+    fields = (text, "seen", text, text, text, text, text, text)
+    return KnownFault(*fields, at_s=NOW_S, count=2, alarm=True)
+
+
+@given(st.text(max_size=3000))
+def test_whatever_a_known_fault_quotes_is_harmless(text: str) -> None:
+    check_harmless(wording.known_issue(fault(text), NOW_S))
+
+
+def test_known_fault_is_written_with_what_to_do_its_source_and_the_evidence() -> None:
+    seen, advised = snapshots.FAULTS
+    alert = wording.known_issue(seen, 5.0)
+    assert alert.summary == "GPU work failed or stalled as in known fault wsl-1: GPU work hangs"
+    assert alert.description.splitlines() == [
+        "GPU work hangs",
+        "Evidence: dxgk: 3 times \\x1b[31m-75",
+        "Effect: hang; reported by several people, https://example.org/wsl-1",
+    ]
+    assert (alert.fix, alert.labels) == ("wsl --update", {"id": "wsl-1", "effect": "hang"})
+    assert wording.known_issue(advised, 5.0).fix == "none is known"
+
+
+def test_summary_of_every_known_fault_fits_a_toast() -> None:
+    for entry in catalogue():
+        met = structs.replace(fault(""), id=entry.id, title=entry.title)
+        summary = wording.known_issue(met, NOW_S).summary
+        assert summary.endswith(entry.title)
+        assert len(summary) <= LONGEST_TEXT
+
+
 def test_fix_is_written_for_the_machine_and_ends_with_how_to_accept() -> None:
     driver = (Cause("driver", "572.16", "576.02"),)
     assert "Roll Back Driver" in wording.fix(driver, Platform.WSL2, "")
     on_linux = wording.fix(driver, Platform.LINUX, "0123abcd")
     assert on_linux.startswith("to go back, install the driver's packages of 572.16")
+    both = (*driver, Cause("cpu"))
+    assert wording.fix(both, Platform.WSL2, "").startswith("first look at what else runs")
     kernel = (Cause("kernel", "6.6.75", "6.6.87"),)
     assert "wsl --update" in wording.fix(kernel, Platform.WSL2, "")
     assert "wsl" not in wording.fix(kernel, Platform.LINUX, "")
     for kind in ("driver", "power_limit", "thermal", "cpu", "nothing", "python"):
         fix = wording.fix((Cause(kind, "1", "2"),), Platform.WSL2, "0123abcd")
         assert fix.endswith("`gpud baseline accept 0123abcd`")
-
-
-def test_cpu_that_slowed_as_well_is_looked_at_before_the_driver() -> None:
-    both = (Cause("driver", "572.16", "576.02"), Cause("cpu"))
-    assert wording.fix(both, Platform.WSL2, "").startswith("first look at what else runs")

@@ -203,3 +203,18 @@ def test_user_without_permission_is_refused_and_leaves_nothing(
                 os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         assert state(passable) == before
+
+
+def test_agent_that_starts_beside_a_reader_is_noticed_and_it_reads_again(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.append([run(1.0)])
+    counted: list[int] = []
+
+    def beside_a_writer(connection: sqlite3.Connection) -> int:
+        counted.append(count(connection))
+        if len(counted) == 1:
+            with opened(tmp_path) as store:
+                store.append([run(2.0)])
+        return counted[-1]
+
+    assert reader.read(tmp_path, beside_a_writer) == 2

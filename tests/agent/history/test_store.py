@@ -273,6 +273,14 @@ def spoil(path: Path, *, n_bytes: int | None = None) -> None:
         file.write(os.urandom(n_bytes))
 
 
+def test_folder_in_the_files_place_is_named_with_its_fix(tmp_path: Path) -> None:
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(StoreError) as caught:
+        Store(tmp_path)
+    assert caught.value.reason == "not_a_file"
+    assert caught.value.fix == f"move {tmp_path / FILE} away; gpud restart"
+
+
 def test_corrupt_file_is_set_aside_whole_and_never_over_another(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.append([run(float(number)) for number in range(500)])

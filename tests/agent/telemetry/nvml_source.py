@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from gpud.core.sample import Absent, Reading
 
 PATIENCE_S = 60.0
-EVERYTHING: frozenset[str] = frozenset()  # what is wanted makes no difference to NVML
 
 
 def settings_for(library: Path | str) -> Settings:
@@ -65,7 +64,7 @@ class Story:
         await asyncio.wait_for(asyncio.shield(self.source._answer), PATIENCE_S)
 
     async def collect(self) -> Answer:
-        answer = await self.source.collect(EVERYTHING)
+        answer = await self.source.collect()
         assert answer is not None
         return answer
 

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 
 from gpud.agent import platform
 from gpud.agent.state.board import Board
-from gpud.agent.telemetry import fields
 from gpud.agent.telemetry.answers import Answer
 from gpud.agent.telemetry.collection import SourceContext
-from gpud.agent.telemetry.fields import WORTH_A_START
 from gpud.agent.telemetry.smi import NvidiaSmi, SmiProgram
-from gpud.agent.telemetry.smi_output import COLUMNS, SmiColumn
+from gpud.agent.telemetry.smi_output import COLUMNS
 from gpud.core.advice import Platform
 from gpud.core.clock import Instant
 from gpud.core.sample import Absent, Reading
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 
 LINUX = "6.1.0-28-amd64\n"
 WSL2 = "5.15.167.4-microsoft-standard-WSL2\n"
-UTILIZATION = frozenset({"utilization_gpu_ratio"})
 EXE = "mnt/c/Windows/System32/nvidia-smi.exe"
 
 CELLS = {
@@ -47,15 +44,14 @@ CELLS = {
     "clocks.mem": "8001",
     "clocks.sm": "2235",
     "pstate": "P8",
-    "compute_cap": "8.9",
     "clocks_throttle_reasons.active": "0x0000000000000001",
 }
 
 
-def line(columns: tuple[SmiColumn, ...] = COLUMNS, /, **changed: str) -> str:
+def line(**changed: str) -> str:
     """What a GPU says whose other fields are not there."""
     cells = CELLS | {name.replace("__", "."): cell for name, cell in changed.items()}
-    names = ["index", "count", *(column.name for column in columns)]
+    names = ["index", "count", *(column.name for column in COLUMNS)]
     return ", ".join(cells.get(name, "[N/A]") for name in names)
 
 
@@ -144,19 +140,26 @@ class World:
         source.path = path
         return source
 
-    async def collect(
-        self, source: TelemetrySource, missing: frozenset[str] = WORTH_A_START
-    ) -> Answer | None:
-        """Ask as the ladder does, which passes on what it hears."""
-        answer = await source.collect(missing)
+    async def collect(self, source: TelemetrySource) -> Answer | None:
+        """Ask, and publish the answer."""
+        answer = await source.collect()
         if answer is not None:
-            post(self.board, source_answered(answer, self.wall_s))
+            self.publish(answer)
         return answer
 
-    async def answer(
-        self, source: TelemetrySource, missing: frozenset[str] = WORTH_A_START
-    ) -> Answer:
-        answer = await self.collect(source, missing)
+    def publish(self, answer: Answer) -> None:
+        post(self.board, source_answered(answer, self.wall_s))
+
+    def told(self, source: str, reason: str | None = None, **texts: str) -> None:
+        """Publish an answer of another source, about the machine."""
+        readings = tuple(Reading(None, name, text, source) for name, text in texts.items())
+        level = LEVELS.index(source)
+        self.publish(
+            Answer(source, level, self.wall_s, self.mono_s, readings, holds_s=1e9, reason=reason)
+        )
+
+    async def answer(self, source: TelemetrySource) -> Answer:
+        answer = await self.collect(source)
         assert answer is not None
         return answer
 
@@ -178,13 +181,3 @@ async def soon(look: Callable[[], bool], what: str) -> None:
 
 async def once(world: World, path: Path, *, deadline_s: float = 10.0) -> Answer:
     return await world.answer(world.source(path, deadline_s=deadline_s))
-
-
-def nvml(world: World, **values: float | str | Absent) -> None:
-    """Let NVML say so."""
-    readings = tuple(
-        Reading(None if fields.FIELDS[name].machine else 0, name, value, "nvml")
-        for name, value in values.items()
-    )
-    answer = Answer("nvml", LEVELS.index("nvml"), world.wall_s, world.mono_s, readings)
-    post(world.board, source_answered(answer, world.wall_s))

@@ -1,63 +1,101 @@
-"""The telemetry sources together: each is asked in turn, for what the others could not tell."""
+"""The telemetry sources together: the best first, programs apart, and how often each is asked."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from structlog.testing import capture_logs
 
 from gpud.agent.measure.clocks import now
 from gpud.agent.state.board import Board
-from gpud.agent.telemetry import collection
+from gpud.agent.telemetry import collection, sources
 from gpud.agent.telemetry.answers import Answer, current
 from gpud.agent.telemetry.collection import Collection, SourceContext
-from gpud.agent.telemetry.fields import FIELDS, WORTH_A_START
 from gpud.core.errors import TelemetryError
-from gpud.core.sample import Absent, Reading
+from gpud.core.sample import Reading
 from gpud.core.settings import parse
 from gpud.core.telemetry import LEVELS
+from tests.agent.telemetry.smi_world import EXE, WSL2, World, line
 from tests.events import made, post, source_answered
+from tests.standins.build import build_libnvml, rewrite_script
 
 if TYPE_CHECKING:
     from gpud.agent.telemetry.collection import TelemetrySource
 
+HOUR = 360
+"""Collections in an hour, at the interval of the defaults."""
+
+
+async def test_nvml_is_opened_once_and_a_program_started_once_for_each_driver(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    world.kernel(WSL2)
+    world.file("usr/lib/wsl/drivers/nv_old/nvidia-smi", "")
+    library, log = build_libnvml(tmp_path / "lib"), tmp_path / "log"
+    rewrite_script(library, f"log {log}\n")
+    world.says(EXE, line() + "\n")
+    world.settings = f'[nvml]\nlibrary = "{library}"\n'
+    context = world.context()
+    together = Collection(context, world.publish, collection.create(context))
+
+    async def starts_in_an_hour() -> int:
+        before = len(world.starts)
+        for _ in range(HOUR):
+            await together.collect()
+            world.later(10)
+        return len(world.starts) - before
+
+    with world.interop():
+        assert await starts_in_an_hour() == 0
+        calls = Counter(log.read_text().split())
+        await together.look(30.0)  # as before and after a run: what is made use of, and no more
+        more = Counter(log.read_text().split()) - calls
+        assert more["nvmlDeviceGetPerformanceState"] == 1
+        assert not {"nvmlInitWithFlags", "nvmlDeviceGetFanSpeed"} & more.keys()
+        assert (calls["nvmlInitWithFlags"], calls["nvmlDeviceGetName"]) == (1, 1)
+        assert calls["nvmlDeviceGetPowerUsage"] == calls["nvmlDeviceGetMemoryInfo_v2"] == HOUR
+        library.unlink()
+        assert await starts_in_an_hour() == 1
+        world.file("usr/lib/wsl/drivers/nv_new/nvidia-smi", "")
+        assert await starts_in_an_hour() == 1
+    await together.close()
+
 
 class Scripted:
-    """Says the same each time, and notes what it was asked for."""
+    """Says the same each time, when it is let go."""
 
-    def __init__(self, name: str, fields: dict[str, float | str | Absent] | None) -> None:
+    def __init__(self, name: str, fields: dict[str, float], error: Exception | None = None) -> None:
         self.name = name
         self.fields = fields
-        self.requests: list[frozenset[str]] = []
+        self.error = error
+        self.let_go = asyncio.Event()
+        self.let_go.set()
+        self.requests = 0
         self.closed = False
 
-    async def collect(self, missing: frozenset[str]) -> Answer | None:
-        self.requests.append(missing)
-        if self.fields is None:
-            return None
+    async def collect(self) -> Answer:
+        await self.let_go.wait()
+        self.requests += 1
+        if self.error is not None:
+            raise self.error
         at = now()
-        readings = tuple(
-            Reading(None if FIELDS[name].machine else 0, name, value, self.name)
-            for name, value in self.fields.items()
-        )
+        readings = tuple(Reading(0, name, value, self.name) for name, value in self.fields.items())
         return Answer(self.name, LEVELS.index(self.name), at.wall_s, at.mono_s, readings)
 
     async def close(self) -> None:
         self.closed = True
 
 
-EVERYTHING: dict[str, float | str | Absent] = dict.fromkeys(WORTH_A_START, 1.0)
-
-
 def context(board: Board, text: str = "") -> SourceContext:
     return SourceContext(parse(text.encode(), {}), board, now, Path("/nonexistent"))
 
 
-def together(
-    *sources: Scripted, patience_s: float = collection.PATIENCE_S
-) -> tuple[Collection, Board]:
+def together(*sources: Scripted) -> tuple[Collection, Board]:
     board = Board(made("1", 0.0))
     quick: dict[str, TelemetrySource] = {}
     programs: dict[str, TelemetrySource] = {}
@@ -67,24 +105,7 @@ def together(
     def publish(answer: Answer) -> None:
         post(board, source_answered(answer, 0.0))
 
-    return Collection(context(board), publish, (quick, programs), patience_s=patience_s), board
-
-
-async def test_a_source_is_asked_for_what_those_before_it_could_not_tell() -> None:
-    fields = {**EVERYTHING, "utilization_gpu_ratio": Absent.UNSUPPORTED, "power_watts": 30.0}
-    first, second = Scripted("nvml", fields), Scripted("nvidia_smi_exe", None)
-    both, _ = together(first, second)
-    await both.collect()
-    assert first.requests == [WORTH_A_START]
-    assert second.requests == [frozenset({"utilization_gpu_ratio"})]
-
-
-async def test_for_a_gpu_that_was_switched_off_no_program_is_worth_its_start() -> None:
-    for word, missing in (("disabled", frozenset[str]()), ("no", WORTH_A_START)):
-        program = Scripted("nvidia_smi_exe", None)
-        both, _ = together(Scripted("dxg", {"exposed": word}), program)
-        await both.collect()
-        assert program.requests == [missing]
+    return Collection(context(board), publish, (quick, programs), patience_s=0.01), board
 
 
 async def test_without_a_source_that_can_be_asked_at_any_moment_a_look_says_so() -> None:
@@ -98,11 +119,7 @@ async def test_without_a_source_that_can_be_asked_at_any_moment_a_look_says_so()
     ("settings", "quick", "programs"),
     [
         ("", ["nvml", "cuda", "dxg"], ["nvidia_smi_exe", "nvidia_smi"]),
-        (
-            '[telemetry]\ndisabled = ["nvml", "nvidia_smi"]',
-            ["cuda", "dxg"],
-            ["nvidia_smi_exe"],
-        ),
+        ('[telemetry]\ndisabled = ["nvml", "nvidia_smi"]', ["cuda", "dxg"], ["nvidia_smi_exe"]),
     ],
 )
 def test_the_best_source_comes_first_programs_are_apart_and_a_disabled_source_is_not_made(
@@ -112,58 +129,43 @@ def test_the_best_source_comes_first_programs_are_apart_and_a_disabled_source_is
     assert [list(group) for group in sources] == [quick, programs]
 
 
-class Dawdling(Scripted):
-    """Answers when it is let go."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name, {"temperature_celsius": 51.0})
-        self.let_go = asyncio.Event()
-
-    async def collect(self, missing: frozenset[str]) -> Answer | None:
-        await self.let_go.wait()
-        return await super().collect(missing)
-
-
 async def test_a_program_that_dawdles_delays_no_other_source_and_is_not_asked_twice() -> None:
-    nvml, program = Scripted("nvml", {}), Dawdling("nvidia_smi_exe")
-    both, board = together(nvml, program, patience_s=0.01)
+    nvml, program = Scripted("nvml", {}), Scripted("nvidia_smi_exe", {"temperature_celsius": 51.0})
+    both, board = together(nvml, program)
+    program.let_go.clear()
     for _ in range(3):
         await both.collect()
-    assert (len(nvml.requests), program.requests) == (3, [])
+    assert (nvml.requests, program.requests) == (3, 0)
     program.let_go.set()
     await both.collect()
-    assert len(program.requests) == 1
+    assert program.requests == 1
     [reading] = current(board.read().telemetry, now().mono_s)
     assert reading.source == "nvidia_smi_exe"
+    program.let_go.clear()
     await both.collect()
-    assert len(program.requests) == 2
-
-
-def test_a_program_that_is_left_behind_does_not_keep_the_agent_from_ending() -> None:
-    async def story() -> None:
-        nvml, program = Scripted("nvml", {}), Dawdling("nvidia_smi")
-        both, _ = together(nvml, program, patience_s=0.01)
-        before = asyncio.all_tasks()
-        await both.collect()
-        assert asyncio.all_tasks() > before
-        await both.close()
-        assert asyncio.all_tasks() == before
-        assert nvml.closed
-        assert program.closed
-
-    asyncio.run(asyncio.wait_for(story(), 5.0))
-
-
-class Broken(Scripted):
-    """Has a bug."""
-
-    async def collect(self, missing: frozenset[str]) -> Answer | None:
-        raise RuntimeError(f"{self.name} was asked for {len(missing)} fields")
+    await asyncio.wait_for(both.close(), 5.0)  # it does not keep the agent from ending
+    assert nvml.closed
+    assert program.closed
 
 
 async def test_a_bug_in_what_asks_a_program_is_told_and_the_rest_is_asked() -> None:
-    both, _ = together(nvml := Scripted("nvml", {}), Broken("nvidia_smi", None))
+    nvml = Scripted("nvml", {})
+    both, _ = together(nvml, Scripted("nvidia_smi", {}, RuntimeError("a bug")))
     for turn in (1, 2):
-        with pytest.raises(RuntimeError, match="nvidia_smi was asked"):
+        with pytest.raises(RuntimeError, match="a bug"):
             await both.collect()
-        assert len(nvml.requests) == turn
+        assert nvml.requests == turn
+
+
+def test_source_that_has_no_level_is_refused_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "amd_smi.py").write_text("NAME = 'amd_smi'\ndef create(context): ...\n")
+    monkeypatch.setattr(sources, "__path__", [*sources.__path__, str(tmp_path)])
+    with capture_logs() as logged:
+        quick, programs = collection.create(context(Board(made())))
+    assert set(LEVELS[1:]) == {*quick, *programs}
+    refused = [entry for entry in logged if entry["event"] == "telemetry_source_refused"]
+    assert [(entry["source"], "LEVELS" in entry["reason"]) for entry in refused] == [
+        ("amd_smi", True)
+    ]

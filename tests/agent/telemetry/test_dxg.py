@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STORE = "usr/lib/wsl/drivers"
+CARD = "sys/bus/pci/devices/0000:01:00.0"
+BUS = {f"{CARD}/vendor": "0x10de\n", f"{CARD}/class": "0x030000\n"}
 
 
 @dataclass
@@ -31,11 +33,10 @@ class Machine:
     """A tree, what the agent knows, and a clock that a test sets."""
 
     root: Path
-    wsl: str = "2"
     at_s: float = 1000.0
 
     def __post_init__(self) -> None:
-        self.board = Board(made("1", 0.0, platform={"wsl": self.wsl}))
+        self.board = Board(made("1", 0.0, platform={"wsl": "2"}))
 
     @property
     def started(self) -> int:
@@ -66,7 +67,7 @@ class Machine:
         return Instant(self.at_s, self.at_s)
 
     async def answered(self, source: Dxg) -> dict[str, float | str | Absent]:
-        answer = await source.collect(frozenset())
+        answer = await source.collect()
         assert (answer.source, answer.level, answer.reason) == ("dxg", 1, None)
         return {reading.field: reading.value for reading in answer.readings}
 
@@ -106,75 +107,53 @@ async def test_the_folder_is_that_of_the_library_in_use_else_of_any_driver_of_nv
 
 
 @pytest.mark.parametrize(
-    ("conf", "exposed"),
+    ("platform", "files", "exposed"),
     [
-        ("", "no"),
-        ("[gpu]\nenabled=true\n", "no"),
-        ("[gpu]\nenabled = false # a game needs it\n", "disabled"),
+        ({"wsl": "2"}, {"dev/dxg": "a file is no device"}, "no"),
+        ({"wsl": "2"}, {"etc/wsl.conf": "[gpu]\nenabled=true\n"}, "no"),
+        ({"wsl": "2"}, {"etc/wsl.conf": "[gpu]\nenabled = false # a game needs it\n"}, "disabled"),
+        ({"wsl": "1"}, BUS, "no"),
+        ({"wsl": ""}, {}, "no"),
+        ({"wsl": ""}, BUS, "yes"),
+        ({"wsl": "", "container": "1"}, BUS, "no"),  # it was given none of its host's
+        ({"wsl": "", "container": "1"}, {"dev/nvidia0": ""}, "yes"),
     ],
 )
-async def test_wsl_without_a_device_offers_none_or_was_told_not_to(
-    conf: str, exposed: str, tmp_path: Path
+async def test_each_platform_has_its_own_sign_of_a_gpu(
+    platform: dict[str, str], files: dict[str, str], exposed: str, tmp_path: Path
 ) -> None:
     machine = Machine(tmp_path)
-    machine.put("etc/wsl.conf", conf)
-    machine.put("dev/dxg", "a file is no device")
+    machine.board = Board(made("1", 0.0, platform=platform))
+    for path, text in files.items():
+        machine.put(path, text)
     assert (await machine.once())["exposed"] == exposed
+    assert machine.started == (platform["wsl"] == "2")
 
 
-@pytest.mark.parametrize(("wsl", "exposed"), [("1", "no"), ("", "yes")])
-async def test_plain_linux_has_the_gpu_of_its_bus_and_wsl_1_has_none(
-    wsl: str, exposed: str, tmp_path: Path
-) -> None:
-    machine = Machine(tmp_path, wsl=wsl)
-    assert await machine.once() == {"exposed": "no"}
-    machine.put("sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
-    machine.put("sys/bus/pci/devices/0000:01:00.0/class", "0x030000\n")
-    assert await machine.once() == {"exposed": exposed}
-    assert machine.started == 0
-
-
-async def test_a_container_has_the_gpu_it_was_given_and_not_that_of_its_host(
-    tmp_path: Path,
-) -> None:
-    machine = Machine(tmp_path, wsl="")
-    machine.board = Board(made("1", 0.0, platform={"wsl": "", "container": "1"}))
-    machine.put("sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
-    machine.put("sys/bus/pci/devices/0000:01:00.0/class", "0x030000\n")
-    assert await machine.once() == {"exposed": "no"}
-    machine.put("dev/nvidia0")
-    assert await machine.once() == {"exposed": "yes"}
-
-
-async def test_the_store_is_listed_at_start_now_and_then_and_after_a_new_driver(
+async def test_the_store_is_listed_now_and_then_after_a_new_driver_and_twice_where_it_changed(
     tmp_path: Path,
 ) -> None:
     machine = Machine(tmp_path)
-
-    source, counts = machine.source(), []
-    for wait_s, driver in ((0, None), (10, None), (10, "1.0"), (10, "1.0"), (AGAIN_S, "1.0")):
+    machine.put(f"{STORE}/nv_old/libcuda.so.1.1", modified_s=1.0)
+    source, counts, folders = machine.source(), [], []
+    for wait_s, driver, new in (
+        (0, None, False),
+        (10, None, False),
+        (10, "1.0", False),
+        (10, "1.0", False),
+        (AGAIN_S, "1.0", True),
+        (10, "1.0", False),
+        (10, "1.0", False),
+    ):
         machine.at_s += wait_s
         if driver is not None:
             machine.driver(driver)
-        await machine.answered(source)
+        if new:
+            machine.put(f"{STORE}/nv_new/libcuda.so.1.1", modified_s=2.0)
+        folders.append((await machine.answered(source))["driver_folder"])
         counts.append(machine.started)
-    assert counts == [1, 1, 2, 2, 3]
-
-
-async def test_a_folder_that_is_new_is_looked_at_twice(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    machine.put(f"{STORE}/nv_old/libcuda.so.1.1", modified_s=1.0)
-    source = machine.source()
-    assert (await machine.answered(source))["driver_folder"] == "nv_old"
-    machine.put(f"{STORE}/nv_new/libcuda.so.1.1", modified_s=2.0)
-    machine.at_s += AGAIN_S
-    assert (await machine.answered(source))["driver_folder"] == "nv_new"
-    machine.at_s += 10
-    assert (await machine.answered(source))["driver_folder"] == "nv_new"
-    assert machine.started == 3
-    machine.at_s += 10
-    await machine.answered(source)
-    assert machine.started == 3
+    assert counts == [1, 1, 2, 2, 3, 4, 4]
+    assert folders == ["nv_old"] * 4 + ["nv_new"] * 3
 
 
 HANGS = (sys.executable, "-I", "-c", "import signal; signal.pause()")
@@ -205,8 +184,8 @@ async def test_beside_a_lister_in_state_d_no_other_is_started(tmp_path: Path) ->
 @pytest.mark.parametrize(
     "program",
     [
-        "print('no JSON')",
-        'print(\'{"folders": [{"name": 7}]}\')',
+        "print('no time')",
+        "print('7 a/b')",
         "import sys; sys.exit('/usr/lib/wsl/drivers: Input/output error')",
         "import os; os.abort()",
         "print('x' * (2 << 20))",
@@ -218,6 +197,6 @@ async def test_a_lister_that_fails_in_any_way_is_a_reason(
 ) -> None:
     machine = Machine(tmp_path)
     lister = (sys.executable, "-I", "-c", program) if program else ("/nonexistent/python",)
-    reading = (await machine.source(lister).collect(frozenset())).readings[1]
+    reading = (await machine.source(lister).collect()).readings[1]
     assert (reading.field, reading.value) == ("driver_folder", Absent.FAILED)
     assert reading.detail

@@ -52,7 +52,7 @@ def test_a_sentinel_does_not_hide_behind_a_unit(raw: float, factor: float) -> No
         assert got == raw * factor
 
 
-@pytest.mark.parametrize("value", [True, None, [1.0], 2**63])
+@pytest.mark.parametrize("value", [True, None, [1.0], 2**63, "many"])
 def test_what_is_of_another_kind_is_no_count(value: object) -> None:
     assert plausible("energy_joules_total", value) is Absent.SENTINEL
 
@@ -101,11 +101,6 @@ def test_zero_is_a_figure_like_any_other() -> None:
     assert {plausible(field, 0) for field in NUMBERS} == {0.0}
 
 
-@given(st.sampled_from(NUMBERS), st.text())
-def test_words_are_never_a_number(field: str, words: str) -> None:
-    assert isinstance(plausible(field, words), Absent)
-
-
 @given(st.sampled_from(TEXTS), st.sampled_from(sorted(WORDS)), st.sampled_from(["", " ", "\t"]))
 def test_words_for_nothing_are_never_a_text(field: str, words: str, around: str) -> None:
     if words == "none":
@@ -117,9 +112,6 @@ def test_words_for_nothing_are_never_a_text(field: str, words: str, around: str)
 def test_no_throttle_reason_is_an_answer_and_no_name_is_none() -> None:
     assert plausible("throttle_reasons", "none") == "none"
     assert plausible("name", "None") is Absent.SENTINEL
-
-
-def test_a_text_from_a_driver_has_an_end() -> None:
     assert plausible("name", b"x" * 10_000) == "x" * 256
 
 
@@ -135,8 +127,3 @@ def test_a_text_from_a_driver_has_an_end() -> None:
 )
 def test_each_bit_of_the_throttle_reasons_has_its_word(bits: int, words: str) -> None:
     assert throttle_words(bits) == words
-
-
-@given(st.sampled_from(sorted(SENTINELS)))
-def test_a_sentinel_is_no_throttle_reason(bits: int) -> None:
-    assert plausible("throttle_reasons", throttle_words(bits)) is Absent.SENTINEL

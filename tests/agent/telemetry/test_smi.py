@@ -1,4 +1,4 @@
-"""nvidia-smi as the agent meets it: real programs that misbehave, started seldom, one at a time."""
+"""nvidia-smi as the agent meets it: real programs that misbehave, started once for a driver."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import pytest
 
 from gpud.agent import children
 from gpud.agent.measure.breaker import Standing, State
-from gpud.agent.telemetry.answers import Answer
-from gpud.agent.telemetry.smi import LONG_REST_S
-from gpud.agent.telemetry.smi_output import OLDER, arguments
-from gpud.agent.telemetry.sources import nvidia_smi
+from gpud.agent.telemetry.smi import REST_S
+from gpud.agent.telemetry.smi_output import ARGUMENTS
+from gpud.agent.telemetry.sources import nvidia_smi, nvidia_smi_exe
 from gpud.core.sample import Absent
 from tests.agent.measure.ticking import HELD_UP_S, ticking
-from tests.agent.telemetry.smi_world import UTILIZATION, WSL2, World, line, nvml, once, soon, values
-from tests.events import breaker_changed, post, source_answered
+from tests.agent.telemetry.smi_world import EXE, WSL2, World, line, once, soon, values
+from tests.events import breaker_changed, post
 from tests.fuse import stalling, usable
 from tests.waiting import until
 
@@ -39,8 +38,7 @@ async def test_an_answer_has_the_moment_of_its_question(
     assert values(answer)["utilization_gpu_ratio"] == 0.07
     assert values(answer)["fan_ratio"] is Absent.UNSUPPORTED
     assert (answer.taken_s, answer.holds_s) == (world.wall_s, 330)
-    assert world.starts == [" ".join(arguments())]
-    assert world.counted == 1
+    assert (world.starts, world.counted) == ([" ".join(ARGUMENTS)], 1)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +68,7 @@ async def test_a_missing_program_is_no_start_and_is_found_later(world: World) ->
     assert (answer.reason, world.counted) == ("absent", 0)
     assert str(path) in str(answer.detail)
     path.chmod(0o755)
-    world.later(299)
+    world.later(REST_S - 1)
     assert await world.collect(source) is None
     world.later(1)
     assert values(await world.collect(source))["pstate"] == 8
@@ -93,22 +91,44 @@ async def test_one_start_in_five_minutes_also_across_restarts_and_clock_changes(
     assert len(world.starts) == world.counted == 4
 
 
-async def test_a_program_that_hangs_is_killed_once_and_rests_for_an_hour(world: World) -> None:
+@pytest.mark.parametrize("script", ["exit 9", f"echo '{line()}'"])
+async def test_each_driver_is_a_reason_for_one_start_while_nvml_is_silent(
+    world: World, script: str
+) -> None:
+    source = world.source(world.program("bin/nvidia-smi", script))
+
+    async def starts_in_an_hour(folder: str | None, reason: str | None = "hung") -> int:
+        before = len(world.starts)
+        world.told("nvml", reason, driver_version="572.16")
+        if folder is not None:
+            world.told("dxg", driver_folder=folder, exposed="yes")
+        for _ in range(360):
+            await world.collect(source)
+            world.later(10)
+        return len(world.starts) - before
+
+    assert await starts_in_an_hour("nv_old", None) == 0  # NVML answers
+    assert await starts_in_an_hour(None) == 1
+    assert await starts_in_an_hour("nv_old", None) == 0
+    assert await starts_in_an_hour("nv_old") == 0
+    assert await starts_in_an_hour("nv_new") == 1
+    world.told("dxg", exposed="disabled", driver_folder="nv_newest")
+    assert await world.collect(source) is None  # the person wants no GPU here
+
+
+async def test_a_program_that_hangs_is_killed_once_and_not_started_again(world: World) -> None:
     pids = world.root / "pids"
     path = world.program("bin/nvidia-smi", f"echo $$ >>{pids}\nexec sleep 100")
     source = world.source(path, deadline_s=0.5)
-    for _ in range(2):
-        async with ticking() as gap:
-            answer = await world.answer(source)
-        assert (answer.reason, bool(answer.fix)) == ("hung", True)
-        assert gap.largest_s < HELD_UP_S
-        world.later(LONG_REST_S - 1)
-        for agent in (source, world.source(path)):  # the rest holds across a restart
-            assert await world.collect(agent) is None
-        world.later(1)
-    for pid in pids.read_text().split():
-        with pytest.raises(ProcessLookupError):
-            os.kill(int(pid), 0)
+    async with ticking() as gap:
+        answer = await world.answer(source)
+    assert (answer.reason, bool(answer.fix)) == ("hung", True)
+    assert gap.largest_s < HELD_UP_S
+    assert await world.collect(world.source(path)) is None, "it rests across a restart"
+    world.later(100_000)
+    assert await world.collect(source) is None
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pids.read_text()), 0)
 
 
 @pytest.mark.parametrize("boot_id", ["", "not json", "another"])
@@ -153,27 +173,25 @@ async def test_a_program_that_an_earlier_agent_left_running_is_waited_for(world:
 async def test_beside_a_program_in_state_d_no_second_one_is_started(world: World) -> None:
     with stalling(world.root / "stuck") as stuck:
         path = world.program("bin/nvidia-smi", f"read _ <{stuck.path}")  # there at once
-        source = world.source(path, deadline_s=1.0)
-        answer = await world.answer(source)
+        answer = await world.answer(world.source(path, deadline_s=1.0))
         assert answer.reason == "hung"
         assert "was killed and is still there (state D" in str(answer.detail)
         world.later(100_000)
-        assert await world.collect(source) is None
+        restarted = world.source(path)
+        assert await world.collect(restarted) is None
         assert len(world.starts) == 1
         stuck.answer()
-        await soon(lambda: source._may_start(world.mono_s), "the end of the process")
-        assert await world.collect(source) is not None
+        assert await asyncio.to_thread(until, all_reaped, "the end of the program")
+        assert await world.collect(restarted) is not None
 
 
 @pytest.mark.skipif(not usable(), reason="needs root and /dev/fuse")
 async def test_a_drive_that_hangs_delays_nothing(world: World) -> None:
     """The program itself lies on the file system that answers no read."""
     with stalling(world.root / "drive") as drive:
-        source = world.source(drive.path, deadline_s=0.5)
         async with ticking() as gap:
-            answer = await world.collect(source)
+            answer = await world.answer(world.source(drive.path, deadline_s=0.5))
         assert gap.largest_s < HELD_UP_S
-        assert answer is not None
         assert answer.reason == "hung"
         assert drive.waiting.is_set()
         drive.answer()
@@ -183,54 +201,6 @@ async def test_a_drive_that_hangs_delays_nothing(world: World) -> None:
 def all_reaped() -> bool:
     children.reap()
     return not children._left_behind
-
-
-# not in vain
-
-
-async def test_what_no_answer_has_is_a_reason_for_one_start_an_hour(world: World) -> None:
-    path = world.says("bin/nvidia-smi", line(utilization__gpu="[N/A]") + "\n")
-    source = world.source(path)
-    for _ in range(1100):  # three hours
-        await world.collect(source, UTILIZATION)
-        world.later(10)
-    assert len(world.starts) == 4
-
-
-async def test_what_only_one_of_two_gpus_gives_is_asked_for_again(world: World) -> None:
-    second = line(index="1", count="2", uuid="GPU-2", utilization__gpu="[N/A]")
-    path = world.says("bin/nvidia-smi", f"{line(count='2')}\n{second}\n")
-    source = world.source(path)
-    for _ in range(2):
-        await world.answer(source, UTILIZATION)
-        world.later(300)
-
-
-async def test_fields_that_better_sources_give_are_no_reason_for_a_start(world: World) -> None:
-    path = world.says("bin/nvidia-smi", line() + "\n")
-    for missing in (frozenset[str](), frozenset({"energy_joules_total"})):
-        assert await world.source(path).collect(missing) is None
-    assert world.starts == []
-
-
-@pytest.mark.parametrize(("code", "encoding"), [(2, "utf-16"), (6, "utf-8")])
-async def test_after_a_refused_column_only_old_ones_are_asked_for(
-    world: World, code: int, encoding: str
-) -> None:
-    output = 'Field "memory.reserved" is not a valid field to query.\n'.encode(encoding)
-    path = world.says("bin/nvidia-smi", output, code)
-    source = world.source(path)
-    answer = await world.answer(source)
-    assert answer.reason == ("no_device" if code == 6 else "invalid_argument")
-    assert "memory.reserved" in str(answer.detail)
-    world.says("bin/nvidia-smi", line(OLDER) + "\n")
-    world.later(301)
-    after = values(await world.collect(source))
-    assert (after["pstate"], after["memory_reserved_bytes"]) == (8, Absent.UNSUPPORTED)
-    assert world.starts[-1] == " ".join(arguments(OLDER))
-
-
-# bounded
 
 
 def peak_kib(*, anew: bool = False) -> int:
@@ -267,39 +237,26 @@ async def test_a_stray_nvidia_smi_is_never_started_in_wsl(
     assert bool(world.starts) is expected
 
 
-async def test_on_plain_linux_it_is_not_started(world: World) -> None:
+async def test_on_plain_linux_only_a_configured_nvidia_smi_is_started(world: World) -> None:
     for place in ("usr/bin/nvidia-smi", nvidia_smi.IN_WSL):
         world.says(place, line() + "\n")
-    assert await world.collect(nvidia_smi.create(world.context())) is None
+    world.says(EXE, line() + "\n")
+    with world.interop():
+        for module in (nvidia_smi, nvidia_smi_exe):
+            assert await world.collect(module.create(world.context())) is None
     assert world.spawned == 0
-
-
-async def test_a_configured_nvidia_smi_is_the_only_one(world: World) -> None:
-    world.says("usr/bin/nvidia-smi", line() + "\n")
     other = world.says("opt/nvidia-smi", line(pstate="P2") + "\n")
     world.settings = f'[telemetry]\nnvidia_smi = "{other}"\n'
-    source = nvidia_smi.create(world.context())
-    assert values(await world.collect(source))["pstate"] == 2
+    assert values(await world.collect(nvidia_smi.create(world.context())))["pstate"] == 2
 
 
-async def test_beside_nvml_that_answers_it_is_not_started(world: World) -> None:
+async def test_while_the_driver_hangs_it_is_not_started(world: World) -> None:
     world.kernel(WSL2)
     world.says(nvidia_smi.IN_WSL, line() + "\n")
     source = nvidia_smi.create(world.context())
-    nvml(world, name="NVIDIA RTX", utilization_gpu_ratio=Absent.UNSUPPORTED)
-    assert await world.collect(source, UTILIZATION) is None
-    silent = Answer("nvml", 5, world.wall_s, world.mono_s, reason="hung", detail="d")
-    post(world.board, source_answered(silent, world.wall_s))
-    assert await world.collect(source, UTILIZATION) is not None
-
-
-@pytest.mark.parametrize("state", [State.OPEN, State.STUCK, State.HALF_OPEN])
-async def test_while_the_driver_hangs_it_is_not_started(world: World, state: State) -> None:
-    world.kernel(WSL2)
-    world.says(nvidia_smi.IN_WSL, line() + "\n")
-    source = nvidia_smi.create(world.context())
-    post(world.board, breaker_changed(Standing(state), world.wall_s))
-    assert await world.collect(source) is None
+    for state in (State.OPEN, State.STUCK, State.HALF_OPEN):
+        post(world.board, breaker_changed(Standing(state), world.wall_s))
+        assert await world.collect(source) is None
     assert world.starts == []
     post(world.board, breaker_changed(Standing(State.CLOSED), world.wall_s))
     assert await world.collect(source) is not None

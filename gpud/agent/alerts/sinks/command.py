@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpud.agent import children
 from gpud.agent.alerts.message import document
-from gpud.agent.alerts.sink import Program
+from gpud.agent.alerts.sink import Program, printed
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ NAME = "command"
 BECOME: Final = ("/usr/bin/nice", "-n", "0", "--")
 """It lies on the distribution's own disk and becomes the program, which may lie on a drive of
 Windows: executing one there directly blocks for as long as the drive does not answer."""
-SHOWN = 400
 LOOK: Final = "gpud alerts test command runs it and shows what it says"
 CORRECT: Final = (
     "correct the path in [alerts] command, or make the file executable for gpud's user; "
@@ -60,7 +59,7 @@ class CommandSink:
             with_group=True,
         )
         ended = await self._program.run(start)
-        output = (ended.stderr or ended.stdout).decode(errors="replace")[-SHOWN:]
+        output = printed(ended)
         if ended.code in {children.CANNOT_EXECUTE, children.NOT_THERE}:
             words = "cannot be executed, or is not there"
             raise self._program.failure("cannot_execute", words, output, CORRECT)

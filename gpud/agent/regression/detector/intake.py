@@ -58,11 +58,20 @@ class Intake(msgspec.Struct, dict=True):
 
     def fills_look(self, m: int) -> bool:
         """Return whether ``m`` judged samples reach over the time that a look has to cover."""
-        return m * self.together * self.spacing_s >= self.spans.look_s
+        return self._covers(m, self.spans.look_s)
 
     def fills_window(self, m: int) -> bool:
         """Return whether ``m`` judged samples reach over the time that a change has to last."""
-        return m * self.together * self.spacing_s >= self.spans.window_s
+        return self._covers(m, self.spans.window_s)
+
+    def _covers(self, m: int, span_s: float) -> bool:
+        """Count the latest intervals, each at most as the usual one: a pause is no time of use."""
+        n, usual = m * self.together, self.spacing_s
+        if n * usual < span_s:  # nearly always, and before the sum
+            return False
+        latest = self.intervals[-n:]
+        covered_s = sum(min(interval, usual) for interval in latest)
+        return covered_s + (n - len(latest)) * usual >= span_s
 
     def is_look(self, m: int) -> bool:
         """Say whether so many samples of a new driver are looked at."""

@@ -25,13 +25,13 @@ class Spans(NamedTuple):
 # Intake
 SETTLE: Final = 3  # not judged after a start, a pause and an update: caches and clocks are cold
 SETTLE_S: Final = 3600.0  # but not for longer: a night later everything is warm
-PAUSE_S: Final = 600.0  # an interval is a pause if it is longer than this
+PAUSE_S: Final = 900.0  # an interval is a pause if it is longer than this
 PAUSE_RATIO: Final = 5.0  # and than so many usual ones
 
 # Levels
 KEEP: Final = 1000
-"""Samples of a level that are its reference: 17 hours at one a minute. Then it is frozen, because a
-reference that moves swallows a drift."""
+"""Samples of a level that are its reference: 17 hours at one a minute, a week at one every ten
+minutes. Then it is frozen, because a reference that moves swallows a drift."""
 OLD_LEVELS: Final = 4
 NEAR: Final = _effect(4)  # so close to an old level is that level
 EXCURSION: Final = 100  # of a level left again are added to the one returned to

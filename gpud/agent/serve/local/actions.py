@@ -81,8 +81,10 @@ class Actions:
             case ForgetRequest():
                 return self._forget(request, uid)
             case HistoryRequest():
-                numbers = {uuid: gpu.number for uuid, gpu in self._read().gpus.items()}
-                return exporting.lines(self._settings.state_dir, request, numbers)
+                snapshot = self._read()
+                numbers = {uuid: gpu.number for uuid, gpu in snapshot.gpus.items()}
+                specs = snapshot.measure.specs
+                return exporting.lines(self._settings.state_dir, request, numbers, specs)
             case ProbeRequest():
                 return self._probe(request, uid)
 

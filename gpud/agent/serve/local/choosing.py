@@ -1,6 +1,6 @@
 """The alerts, streams and GPUs that a request names; what does not exist is refused with what does.
 
-Errors of every function: ``ConfigError`` or ``GpudError`` with the names there are.
+Errors of every function: ``ConfigError`` with the names there are.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.regression.commands import CPU, Choice
+from gpud.agent.regression.commands import CPU, Choice, with_uuid
 from gpud.core.alerts import SHORT
-from gpud.core.errors import ConfigError, GpudError
+from gpud.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -105,7 +105,7 @@ def existing(choice: Choice, snapshot: Snapshot) -> Choice:
     all_streams = streams(snapshot)
     if choice.gpu is not None:
         gpus = sorted({gpu for gpu, _, _ in all_streams})
-        choice = replace(choice, gpu=_whole(_by_number(choice.gpu, snapshot), gpus))
+        choice = replace(choice, gpu=_whole(with_uuid(choice.gpu, snapshot.gpus), gpus))
     _refuse_unknown("probe", choice.probe, {probe for _, probe, _ in all_streams})
     _refuse_unknown(
         "mode", choice.mode, {m for _, p, m in all_streams if choice.probe in {None, p}}
@@ -114,17 +114,6 @@ def existing(choice: Choice, snapshot: Snapshot) -> Choice:
         message = f"there are no figures of {choice}"
         raise ConfigError(message, fix="`gpud baseline show` says what there is")
     return choice
-
-
-def _by_number(name: str, snapshot: Snapshot) -> str:
-    """Give the UUID of a GPU that is named by its number; what is no number stays."""
-    if not (name.isascii() and name.isdigit()):
-        return name
-    for uuid, gpu in snapshot.gpus.items():
-        if str(gpu.number) == name:
-            return uuid
-    there = ", ".join(f"{gpu.number} ({gpu.name})" for gpu in snapshot.gpus.values())
-    raise GpudError(f"there is no GPU {name:.60}", fix=f"one of: {there}" if there else None)
 
 
 def _whole(prefix: str, gpus: list[str]) -> str:
@@ -159,5 +148,5 @@ def expected(snapshot: Snapshot, names: tuple[str, ...]) -> Mapping[str, Expecte
                 f"{uuid} ({gpu.name})" for uuid, gpu in snapshot.changes.expected.items()
             )
             fix = f"one of: {there}, or all" if there else None
-            raise GpudError(f"no GPU {name} is expected here", fix=fix)
+            raise ConfigError(f"no GPU {name} is expected here", fix=fix)
     return {uuids[name.lower()]: snapshot.changes.expected[uuids[name.lower()]] for name in names}

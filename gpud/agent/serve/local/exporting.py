@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from gpud.core.requests import AnswerLine, HistoryRequest, RowLine
+    from gpud.core.sample import ProbeSpec
 
 PATIENCE_S: Final = 30.0
 RUNS_AT_ONCE: Final = 200
@@ -26,14 +27,19 @@ HOURS_AT_ONCE_S: Final = 2 * 86400.0
 
 
 async def lines(
-    state_dir: str, request: HistoryRequest, numbers: Mapping[str, int]
+    state_dir: str,
+    request: HistoryRequest,
+    numbers: Mapping[str, int],
+    specs: Sequence[ProbeSpec] = (),
 ) -> AsyncGenerator[AnswerLine | bytes, None]:
     """Yield the requested rows as encoded lines; ``numbers`` are those of the GPUs by UUID.
+
+    ``specs`` are probes that run on schedule: they may be asked for before their first run.
 
     Errors: ``ConfigError`` for a probe, mode or GPU that there is not, ``StoreError``.
     """
     directory = Path(state_dir)
-    selection = await asyncio.to_thread(_selection, directory, request, numbers)
+    selection = await asyncio.to_thread(_selection, directory, request, numbers, specs)
     from_s = await asyncio.to_thread(reader.read, directory, export.raw_from_s)
     raw_from_s = from_s if math.isfinite(from_s) else None
     raw_from = None if raw_from_s is None else export.rfc_3339(raw_from_s)
@@ -62,11 +68,20 @@ def _encoded(rows: Sequence[RowLine]) -> bytes:
     return b"".join(map(encoded, rows))
 
 
-def _selection(directory: Path, request: HistoryRequest, numbers: Mapping[str, int]) -> Selection:
+def _selection(
+    directory: Path,
+    request: HistoryRequest,
+    numbers: Mapping[str, int],
+    specs: Sequence[ProbeSpec],
+) -> Selection:
     if request.probes:
-        _refuse_unknown("probe", request.probes, reader.read(directory, queries.probes))
+        kept = reader.read(directory, queries.probes)
+        _refuse_unknown("probe", request.probes, {*kept, *(spec.name for spec in specs)})
     if request.modes:
-        modes = reader.read(directory, queries.modes, request.probes)
+        modes = set(reader.read(directory, queries.modes, request.probes))
+        for spec in specs:
+            if not request.probes or spec.name in request.probes:
+                modes.update(spec.modes)
         _refuse_unknown("mode", request.modes, modes)
     return Selection(
         -math.inf if request.since_s is None else request.since_s,
@@ -77,10 +92,10 @@ def _selection(directory: Path, request: HistoryRequest, numbers: Mapping[str, i
     )
 
 
-def _refuse_unknown(what: str, names: Sequence[str], there: Sequence[str]) -> None:
+def _refuse_unknown(what: str, names: Sequence[str], there: set[str]) -> None:
     for name in names:
         if name not in there:
-            near = get_close_matches(name, there, n=3) or there
+            near = get_close_matches(name, there, n=3) or sorted(there)
             fix = f"one of {', '.join(map(escaped, near))}" if there else None
             raise ConfigError(f"the history has no {what} {name!a:.60}", fix=fix)
 
@@ -100,7 +115,9 @@ def _gpus(directory: Path, names: Sequence[str], numbers: Mapping[str, int]) -> 
         if len(fitting) != 1:
             fault = "more than one GPU is" if fitting else "the history has no GPU"
             listed = (f"{numbers[uuid]} ({uuid})" if uuid in numbers else uuid for uuid in uuids)
-            there = ", ".join(map(escaped, listed)) or "there is none yet"
-            raise ConfigError(f"{fault} {name!a:.60}", fix=f"one of {there}")
+            there = ", ".join(map(escaped, listed))
+            none = "" if there else ", nor any other"
+            fix = f"one of {there}" if there else "gpud history without --gpu, or with --gpu cpu"
+            raise ConfigError(f"{fault} {name!a:.60}{none}", fix=fix)
         chosen += fitting
     return tuple(chosen)

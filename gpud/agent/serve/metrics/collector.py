@@ -67,6 +67,7 @@ class SnapshotCollector:
             machine.containers(snapshot),
             machine.gpu_work(snapshot),
             machine.kernel_log(snapshot),
+            machine.known_faults(snapshot),
             probes.figures(current_runs),
             probes.runs(snapshot, current_runs),
             probes.regression(snapshot, current_runs),

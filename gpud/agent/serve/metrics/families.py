@@ -76,6 +76,8 @@ gpud_dxg_messages_total kind
     Lines of dxgkrnl in the kernel's log.
 gpud_kernel_log_overruns_total
     Times the kernel's log overtook its reader.
+gpud_known_issue_info id effect state
+    Known faults: seen here, or of this machine's versions (applies, reported).
 gpud_probe_latency_median_seconds gpu probe mode
     Median of the last verified run, the empty call subtracted.
 gpud_probe_bytes_per_second gpu probe mode

@@ -12,6 +12,7 @@ from gpud.agent.serve.metrics.families import clean
 from gpud.core.alerts import (
     DRIVER_REGRESSION,
     FUNCTION_LOST,
+    KNOWN_ISSUE,
     SINK_FAILING,
     SLOWDOWN,
     UNWELL,
@@ -33,6 +34,7 @@ USUAL_ALERTS: Final = (
     (SLOWDOWN, Severity.CRITICAL),
     (FUNCTION_LOST, Severity.CRITICAL),
     (UNWELL, Severity.WARNING),
+    (KNOWN_ISSUE, Severity.WARNING),
     (SINK_FAILING, Severity.WARNING),
 )
 """What can fire, with which severity: 0 where it does not."""
@@ -108,6 +110,14 @@ def kernel_log(snapshot: Snapshot) -> Families:
     if report.unreadable is None:
         yield "gpud_dxg_messages_total", _cleaned(report.counts)
         yield "gpud_kernel_log_overruns_total", report.overruns
+
+
+def known_faults(snapshot: Snapshot) -> Families:
+    """Yield the known faults that were seen here or are of this machine's versions."""
+    rows: dict[tuple[str, ...], dict[str, str]] = {
+        (fault.id, fault.effect, fault.state): {} for fault in snapshot.known_faults
+    }
+    yield "gpud_known_issue_info", rows
 
 
 def changes(snapshot: Snapshot) -> Families:

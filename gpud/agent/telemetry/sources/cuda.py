@@ -31,7 +31,7 @@ class Cuda:
         self._context = context
         self._taken_mono_s: float | None = None  # of the last list
 
-    async def collect(self, missing: frozenset[str]) -> Answer | None:  # noqa: ARG002  # costs nothing
+    async def collect(self) -> Answer | None:
         """Return each GPU as CUDA listed it, or why it could not; None when nothing is new."""
         measure, now = self._context.board.read().measure, self._context.now()
         inventory, taken_mono_s = measure.inventory, measure.inventory_mono_s

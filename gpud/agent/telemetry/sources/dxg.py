@@ -1,24 +1,24 @@
 """The machine itself: whether it offers a GPU at all, and the folder of Windows' driver.
 
 Source: ``/dev/dxg`` and ``wsl.conf`` in WSL2, ``/dev`` and the PCI bus on plain Linux; Windows'
-driver store, which lies on 9p and is listed by a process of its own. No driver is asked.
+driver store, which lies on 9p and is listed by a shell. No driver is asked.
 """
 
 from __future__ import annotations
 
+import re
 import stat
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from gpud import regular_file
 from gpud.agent import children
 from gpud.agent.state.snapshot import holds_s
 from gpud.agent.telemetry import answers
 from gpud.agent.telemetry.fields import plausible
-from gpud.core import exposure, wire, wsl
+from gpud.core import exposure, wsl
+from gpud.core.errors import TelemetryError
+from gpud.core.exposure import MARKS, PREFIX
 from gpud.core.sample import Absent, Reading
 
 if TYPE_CHECKING:
@@ -29,25 +29,27 @@ if TYPE_CHECKING:
 
 NAME = "dxg"
 
-LISTER = (sys.executable, "-I", "-m", "gpud.agent.telemetry.driver_store")
+_SCRIPT = f"""
+[ -e "$1" ] || exit 0
+cd "$1" || exit
+list() {{
+  for folder; do
+    {" || ".join(f'[ -e "$folder/{mark}" ]' for mark in MARKS)} || continue
+    stat -c "%Y %n" -- "$folder" || exit
+  done
+}}
+likely=$(list {"".join(f"[{c}{c.upper()}]" for c in PREFIX)}*) || exit
+[ "$likely" ] || likely=$(list *) || exit
+printf "%s" "$likely"
+"""
+LISTER = (children.SHELL, "-c", _SCRIPT, children.SHELL)
+"""Prints modification time (Unix) and name of each folder in Windows' driver store that holds a
+driver of NVIDIA's. Any call there may wait for a Windows that does not answer."""
 DEADLINE_S, GRACE_S = 4.0, 1.0
 """For the lister: together less than an interval, for which a collection may be late."""
 AGAIN_S = 300.0
 MOST_CARDS = 256
-
-
-class Folder(msgspec.Struct, frozen=True):
-    """A folder of the driver store that holds NVIDIA's driver. Units: Unix time."""
-
-    name: str
-    modified_s: float
-
-
-class StoreListing(msgspec.Struct, frozen=True):
-    """The driver's folders in Windows' store, or why they could not be listed."""
-
-    folders: tuple[Folder, ...] = ()
-    trouble: str | None = None
+_FOLDER = re.compile(r"(\d{1,12}) ([^/]{1,255})", re.ASCII)
 
 
 def create(context: SourceContext) -> Dxg:
@@ -70,12 +72,12 @@ class Dxg:
         self._lister = (*lister, str(self._root / exposure.STORE))
         self._deadline_s = deadline_s
         self._holds_s = holds_s(context.settings.schedule.telemetry_interval_s)
-        self._listing: StoreListing | None = None  # the last one
+        self._listing: dict[str, int] | TelemetryError | None = None  # the last one
         self._due_s = 0.0  # by the monotonic clock
         self._driver: str | None = None  # its version at the last listing
         self._left = children.Left()  # a lister that outlived its kill
 
-    async def collect(self, missing: frozenset[str]) -> Answer:  # noqa: ARG002  # all of it is cheap
+    async def collect(self) -> Answer:
         """Return whether there is a GPU, and the driver's folder in WSL 2."""
         begun = self._context.now()
         system = self._context.board.read().machine.platform.get("wsl", "")
@@ -110,22 +112,26 @@ class Dxg:
         driver = answers.of_machine(snapshot.telemetry, "driver_version", now_s)
         if driver not in {None, self._driver} or now_s >= self._due_s:
             self._driver = driver or self._driver
-            self._listing, before = await self._list(), self._listing
-            changed = before not in {None, self._listing}
+            listing, before = await self._list(), self._listing
+            changed = before is not None and str(listing) != str(before)
+            self._listing = listing
             self._due_s = now_s if changed else now_s + AGAIN_S  # a change is looked at twice
-        inventory = snapshot.measure.inventory
+        inventory, listing = snapshot.measure.inventory, self._listing or {}
+        if isinstance(listing, TelemetryError):
+            return Reading(None, "driver_folder", Absent.FAILED, NAME, str(listing))
+        if not listing:
+            words = "no folder of the driver store holds NVIDIA's driver"
+            return Reading(None, "driver_folder", Absent.UNSUPPORTED, NAME, words)
+        # Windows keeps folders of older drivers: that of libcuda, else the one written last.
         loaded = None if inventory is None else inventory.driver_folder
-        listing = self._listing or StoreListing()
-        if (name := chosen(listing.folders, loaded)) is not None:
-            return Reading(None, "driver_folder", plausible("driver_folder", name), NAME)
-        reason = Absent.UNSUPPORTED if listing.trouble is None else Absent.FAILED
-        detail = listing.trouble or "no folder of the driver store holds NVIDIA's driver"
-        return Reading(None, "driver_folder", reason, NAME, detail)
+        newest = max(listing, key=lambda name: (listing[name], name))
+        name = loaded if loaded in listing else newest
+        return Reading(None, "driver_folder", plausible("driver_folder", name), NAME)
 
-    async def _list(self) -> StoreListing:
+    async def _list(self) -> dict[str, int] | TelemetryError:
         """List the store; a lister that still waits for Windows is enough."""
         if self._left.condition() is not None:
-            return StoreListing(trouble="Windows' driver store has not answered yet")
+            return TelemetryError("Windows' driver store has not answered yet", reason="slow")
         self._context.count_process()
         try:
             ended = await children.run(
@@ -136,28 +142,19 @@ class Dxg:
                 started=self._left.began,
             )
         except OSError as error:
-            return StoreListing(trouble=f"cannot start {self._lister[0]}: {error.strerror}")
+            words = f"cannot start {self._lister[0]}: {error.strerror}"
+            return TelemetryError(words, reason="spawn_failed")
         self._left.ended(ended)
         if ended.killed:
             words = f"Windows' driver store did not answer within {self._deadline_s:g} s"
-            return StoreListing(trouble=words)
-        try:
-            return msgspec.json.decode(ended.stdout, type=StoreListing)
-        except wire.UNREADABLE:
-            words = ended.stderr.decode(errors="replace").strip()[-200:]
-            return StoreListing(trouble=words or f"the driver store's lister ended ({ended.code})")
-
-
-def chosen(folders: Sequence[Folder], loaded: str | None) -> str | None:
-    """Say which folder the driver in use is from; None where there is none.
-
-    It is the one libcuda was ``loaded`` from, where that is known and it is still there. Windows
-    keeps folders of older drivers, so of the others it is the one that was written last.
-    """
-    if loaded in {folder.name for folder in folders}:
-        return loaded
-    newest = max(folders, key=lambda folder: (folder.modified_s, folder.name), default=None)
-    return None if newest is None else newest.name
+            return TelemetryError(words, reason="hung")
+        lines = ended.stdout.decode(errors="replace").splitlines()
+        folders = [match for line in lines if (match := _FOLDER.fullmatch(line)) is not None]
+        if ended.code == 0 and len(folders) == len(lines):
+            return {match[2]: int(match[1]) for match in folders}
+        words = ended.stderr.decode(errors="replace").strip()[-200:]
+        words = words or f"the driver store's lister ended ({ended.code})"
+        return TelemetryError(words, reason="failed")
 
 
 def _is_device(path: Path) -> bool:

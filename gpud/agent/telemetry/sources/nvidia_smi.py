@@ -28,19 +28,13 @@ def places(settings: Settings) -> tuple[str, ...]:
 
 
 class LinuxSmi(NvidiaSmi):
-    """Started while NVML is silent as a whole and nothing hangs in the driver.
-
-    It is the same library: what NVML withholds it withholds too, and where a call hung its own
-    would.
-    """
+    """Started while nothing hangs in the driver: it is NVML's library, and would hang too."""
 
     def program(self) -> SmiProgram | None:
         """Return the program, or None for not now."""
         snapshot, settings = self.context.board.read(), self.context.settings
-        nvml = snapshot.telemetry.answers.get("nvml")
         breaker, machine = snapshot.measure.breaker, snapshot.machine.platform
-        hangs = breaker is not None and breaker.state is not State.CLOSED
-        if hangs or (nvml is not None and nvml.holds(self.context.now().mono_s)):
+        if breaker is not None and breaker.state is not State.CLOSED:
             return None
         if not settings.telemetry.nvidia_smi and not machine.get("wsl"):
             return None

@@ -124,7 +124,7 @@ class Nvml:
         self._failure: TelemetryError | None = None  # raised until its rest is over
         self._xids: dict[str, tuple[str, float]] = {}  # by UUID, for the next helper
 
-    async def collect(self, missing: frozenset[str]) -> Answer | None:  # noqa: ARG002  # it gives all
+    async def collect(self) -> Answer | None:
         """Return every field of every GPU, each with a value or a reason, or why there is none.
 
         None on battery, while the last answer is not old.

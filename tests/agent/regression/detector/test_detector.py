@@ -332,6 +332,37 @@ def test_update_at_one_sample_every_ten_seconds_waits_for_twenty_minutes() -> No
     assert 1110 <= alarm.at_s - alarm.since_s <= 2400
 
 
+def test_slower_driver_is_reported_within_four_hours_at_one_sample_every_ten_minutes() -> None:
+    feed = Feed(spacing_s=600.0)
+    feed.level(1, 300)
+    (alarm,) = feed.level(1.15, 24, driver=NEW)
+    assert (alarm.kind, alarm.worse) == (ChangeKind.DRIVER, True)
+    assert alarm.at_s - alarm.since_s <= 4 * 3600
+
+
+@pytest.mark.parametrize("before_s", [600.0, 7200.0])
+def test_rounds_that_are_nearer_after_a_boot_cover_no_more_than_their_time(
+    before_s: float,
+) -> None:
+    feed = Feed(spacing_s=before_s)
+    feed.level(1, 300)
+    feed.at_s += NIGHT_S
+    feed.spacing_s = 120.0
+    feed.level(1.3, 20)  # other work, for 40 minutes
+    feed.spacing_s = 600.0
+    feed.level(1, 300)
+    assert feed.alarms == []
+
+
+@pytest.mark.parametrize("before_s", [60.0, 120.0])
+def test_samples_that_come_every_ten_minutes_from_now_on_are_no_pauses(before_s: float) -> None:
+    feed = Feed(spacing_s=before_s)
+    feed.level(1, 40)
+    feed.spacing_s = 660.0
+    feed.level(1, 40)
+    assert feed.detector.standing().set_aside == {"settling": 3}
+
+
 @pytest.mark.parametrize(("spacing_s", "size"), [(60.0, 1), (45.0, 1), (10.0, 5)])
 def test_dense_samples_are_evaluated_in_groups_of_about_45_seconds(
     spacing_s: float, size: int

@@ -3,10 +3,8 @@
 
 import { themed } from "./frame.js";
 import { history } from "./history.js";
-import { crossover, distribution } from "./lastrun.js";
 import { listen } from "./view.js";
 
-const KINDS = { history, distribution, crossover };
 const NEAR = "200px";
 const AGAIN_MS = 10_000; // after a failure
 const LOOK_MS = 1000;
@@ -19,7 +17,7 @@ class Chart {
   constructor(figure) {
     this.figure = figure;
     this.plot = figure.querySelector(".plot");
-    this.made = KINDS[figure.dataset.chart](figure);
+    this.made = history(figure);
     this.near = false;
     this.due_ms = 0;
     this.loading = null;

@@ -1,0 +1,71 @@
+"""Files that a running gpud leaves below its run directory, and whether they are of now."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+from gpud import regular_file
+from gpud.core import wire
+from gpud.core.clock import Instant
+from gpud.core.errors import WireError
+from gpud.core.proc import start_ticks
+from gpud.core.report import STALE_AFTER_S, ProcessRef, RootReport
+
+LARGEST: Final = 4 << 20
+"""Bytes of root's report, many times over."""
+CLOCK_TOLERANCE_S: Final = 1.0
+"""Root may write between reading the clock and reading the file."""
+NOT_RUNNING: Final = "gpud is not running"
+
+
+def running(run_dir: Path) -> bool:
+    """Compare pid and start time, so that a recycled pid is never taken for gpud."""
+    try:
+        pid, ticks = (run_dir / "root.pid").read_text().split()
+        return start_ticks(Path("/proc", pid, "stat").read_text()) == int(ticks)
+    except (OSError, ValueError):
+        return False
+
+
+def latest_root_report(run_dir: Path) -> RootReport | None:
+    """Return root's report if it is fresh. Errors: none."""
+    return root_report(run_dir / "root.json", Instant(time.time(), time.monotonic()))[0]
+
+
+def root_report(path: Path, now: Instant) -> tuple[RootReport | None, str]:
+    """Return root's report if it is fresh, or why there is none. Errors: none."""
+    try:
+        report = wire.decode(regular_file.read(path, LARGEST), RootReport)
+    except FileNotFoundError:
+        return None, NOT_RUNNING
+    except OSError as error:
+        return None, f"cannot read {path}: {error.strerror}"
+    except WireError as error:
+        return None, f"{path}: {error}"
+    age_s, process = now.mono_s - report.beat_s, report.process
+    # The report of a killed supervisor stays, so its process is looked up too.
+    stat = regular_file.text(Path(f"/proc/{process.pid}/stat")) or ""
+    fresh = -CLOCK_TOLERANCE_S <= age_s <= STALE_AFTER_S
+    if not fresh or start_ticks(stat) != process.start_ticks:
+        return None, NOT_RUNNING
+    return report, ""
+
+
+def published_by(path: Path, report: RootReport | None) -> bool:
+    """Return whether the agent that root reports wrote the file; yes where root reports none.
+
+    A file of an earlier agent is older than the process, by clocks that no step parts for long.
+    """
+    if report is None:
+        return True
+    process = report.agent.process
+    return process is not None and time.time() - path.stat().st_mtime < lived_s(process)
+
+
+def lived_s(process: ProcessRef) -> float:
+    """Return for how long a process has lived, in seconds, with those that the machine slept."""
+    since_s = process.start_ticks / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - since_s

@@ -1,0 +1,334 @@
+"""Known faults of a machine: by its versions, by traces, and by traces beside failed GPU calls."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec import structs
+
+from gpud.agent.measure.breaker import Standing, State
+from gpud.agent.state.board import Board
+from gpud.agent.state.known_faults import NEAR_S, KnownFaultWatch
+from gpud.agent.telemetry.answers import Answer
+from gpud.core.report import FaultTrace, KernelLogReport
+from gpud.core.sample import Backend, Failure, Inventory, Reading, Reason, RunReport
+from gpud.known_issues import catalogue
+from tests import snapshots
+from tests.events import (
+    breaker_changed,
+    inventory_taken,
+    made,
+    platform_read,
+    post,
+    root_read,
+    run_finished,
+)
+from tests.events import source_answered as answered
+from tests.snapshots import DEVICE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpud.agent.state.snapshot import KnownFault
+
+AT_S = 1_700_000_000.0
+HUNG = Failure(Reason.HUNG, "hung in cuStreamSynchronize", "cuStreamSynchronize")
+VA, SYNC_WAIT, BOOT_HANG = "wsl-41176-va-75", "wsl-41017-sync-wait-hang", "wsl-13734-init-hang"
+WSL2 = {
+    "wsl": "2",
+    "kernel": "6.18.33.2-microsoft-standard-WSL2",
+    "wsl_version": "2.7.12",
+    "windows_build": "10.0.26200.8737",
+}
+
+
+class Machine:
+    """A board that is told what a machine does, and the watch that looks at it."""
+
+    def __init__(
+        self, capability: str = "8.9", driver: str | None = "610.88", **facts: str
+    ) -> None:
+        self.board = Board(made(platform=WSL2 | facts), now_s=lambda: AT_S)
+        self.watch = KnownFaultWatch(self.board)
+        gpu = replace(DEVICE, compute_capability=capability)
+        post(self.board, inventory_taken(Inventory((gpu,)), AT_S))
+        if driver is not None:
+            self.telemetry(driver)
+
+    def telemetry(self, driver: str | None, **answer: Any) -> None:
+        reading = Reading(None, "driver_version", driver or "", "nvml")
+        readings = () if driver is None else (reading,)
+        post(self.board, answered(Answer("nvml", 4, AT_S, 0.0, readings, **answer), AT_S))
+
+    def traces(self, at_s: float, *entries: str, count: int = 1, words: str = "its line") -> None:
+        traces = {entry: FaultTrace(count, words, at_s) for entry in entries}
+        log = KernelLogReport(counts={}, traces=traces)
+        post(self.board, root_read(structs.replace(snapshots.ROOT, kernel_log=log), None, AT_S))
+
+    def run(
+        self,
+        failure: Failure | None,
+        at_s: float = AT_S,
+        probe: str = "launch",
+        backend: Backend = Backend.CUDA,
+        duration_s: float = 0.3,
+    ) -> None:
+        report = RunReport(probe, backend, failure=failure, duration_s=duration_s)
+        gpu = DEVICE.uuid if backend is Backend.CUDA else None
+        post(self.board, run_finished(report, gpu, at_s, 50.0))
+
+    def faults(self) -> dict[str, KnownFault]:
+        self.watch.look()
+        return {fault.id: fault for fault in self.board.read().known_faults}
+
+    def states(self) -> dict[str, str]:
+        return {name: fault.state for name, fault in self.faults().items()}
+
+
+def test_versions_alone_are_advice_with_source_and_remedy() -> None:
+    fault = Machine(kernel="6.6.75.3-microsoft-standard-WSL2").faults()["wsl-12476-hmgrtable-panic"]
+    assert (fault.state, fault.effect, fault.alarm) == ("applies", "crash", False)
+    assert (fault.evidence, fault.at_s, fault.count) == (None, None, 0)
+    assert fault.fix == "WSL kernel 6.6.84.1 or later (wsl --update)"
+    assert fault.source == "https://github.com/microsoft/WSL/issues/12476"
+    assert fault.confidence == "maintainer_confirmed"
+
+
+def test_versions_of_a_report_are_reported_and_not_said_to_be_affected() -> None:
+    machine = Machine("8.6", "582.70", windows_build="10.0.19045.6500")
+    assert machine.states() == {
+        "wsl-41525-bsod-vidmm": "reported",
+        "wslg-728-shutdown-freeze": "applies",
+    }
+
+
+@pytest.mark.parametrize("facts", [{"container": "1"}, {"kernel": "4.4.0-19041-Microsoft"}])
+def test_other_platforms_have_no_known_faults(facts: dict[str, str]) -> None:
+    machine = Machine(**facts)
+    machine.traces(AT_S, VA)
+    machine.run(HUNG)
+    assert machine.states() == {}
+
+
+def test_what_is_not_known_matches_nothing_until_it_is_known() -> None:
+    machine = Machine(driver=None, kernel="6.6.114.1-microsoft-standard-WSL2")
+    assert machine.states() == {}
+    machine.telemetry("510.06")
+    assert machine.states() == {"nvml-wsl-old-driver": "applies"}
+    machine.telemetry("576.02")
+    assert machine.states() == {"win-576.02-stale-temp": "applies"}
+    post(machine.board, platform_read({"windows_build": "10.0.20231.1005"}, AT_S))
+    assert set(machine.states()) == {"win-20226-no-cuda", "win-576.02-stale-temp"}
+
+
+def test_driver_and_gpu_of_a_silent_machine_are_those_read_last() -> None:
+    machine = Machine()
+    machine.faults()
+    machine.telemetry(None, reason="hung", detail="no answer")
+    gone = Failure(Reason.NO_DEVICE, "cuInit: CUDA_ERROR_NO_DEVICE (100)", "cuInit", 100)
+    post(machine.board, inventory_taken(Inventory((), failure=gone), AT_S))
+    machine.traces(AT_S, SYNC_WAIT)
+    assert machine.faults()[SYNC_WAIT].alarm
+
+
+def test_trace_alone_is_seen_and_no_alarm() -> None:
+    machine = Machine()
+    machine.traces(AT_S, VA, count=3)
+    fault = machine.faults()[VA]
+    assert (fault.state, fault.alarm, fault.count, fault.at_s) == ("seen", False, 3, AT_S)
+    assert fault.evidence == "kernel log: its line"
+    assert "likely" not in str(machine.board.read().health)
+
+
+def test_trace_and_a_hang_within_a_minute_are_an_alarm_that_names_both() -> None:
+    machine = Machine()
+    machine.traces(AT_S - 12, VA)
+    machine.run(HUNG)
+    fault = machine.faults()[VA]
+    assert (fault.state, fault.alarm) == ("seen", True)
+    evidence = "kernel log: its line, 12 s before launch on GPU 0 failed (hung)"
+    assert fault.evidence == evidence
+    stuck = Standing(State.STUCK, since_s=AT_S, what="launch on GPU-1", fix="wsl --shutdown")
+    post(machine.board, breaker_changed(stuck, AT_S))
+    for component in ("probes", "gpu"):
+        health = machine.board.read().health[component]
+        assert f"likely {VA}: {evidence}" in (health.detail or "")
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "duration_s", "alarm"),
+    [
+        (NEAR_S, 0.3, True),
+        (NEAR_S + 1, 0.3, False),
+        (NEAR_S + 29, 30.0, True),
+        (-NEAR_S, 30.0, True),
+        (-NEAR_S - 1, 30.0, False),
+    ],
+)
+def test_a_minute_is_counted_from_the_call_and_from_its_end(
+    gap_s: float,
+    duration_s: float,
+    alarm: bool,  # noqa: FBT001  # a parameter of the test
+) -> None:
+    machine = Machine()
+    machine.traces(AT_S - gap_s, VA)
+    machine.run(HUNG, duration_s=duration_s)
+    assert machine.faults()[VA].alarm is alarm
+
+
+def test_alarm_holds_while_the_failure_does_and_not_longer() -> None:
+    machine = Machine()
+    machine.traces(AT_S, VA)
+    machine.run(HUNG)
+    machine.faults()
+    machine.traces(AT_S + 600, VA, count=2)  # what was read last is no longer near
+    fault = machine.faults()[VA]
+    assert (fault.alarm, fault.count, fault.at_s) == (True, 2, AT_S + 600)
+    machine.run(None, AT_S + 700)
+    fault = machine.faults()[VA]
+    assert (fault.state, fault.alarm) == ("seen", False)
+
+
+def test_failures_that_are_no_failed_gpu_calls_explain_nothing() -> None:
+    machine = Machine()
+    machine.traces(AT_S, VA)
+    machine.run(HUNG, probe="cpu_call", backend=Backend.CPU)
+    machine.run(Failure(Reason.UNSUPPORTED, "not on this GPU"))
+    machine.telemetry("610.88", reason="hung", detail="no answer")
+    assert not machine.faults()[VA].alarm
+
+
+def test_list_of_gpus_that_fails_is_a_failed_call() -> None:
+    machine = Machine()
+    failed = Failure(Reason.INIT_FAILED, "cuInit: CUDA_ERROR_UNKNOWN (999)", "cuInit", 999)
+    post(machine.board, inventory_taken(Inventory((), failure=failed), AT_S))
+    machine.traces(AT_S - 5, VA)
+    assert machine.faults()[VA].evidence == (
+        "kernel log: its line, 5 s before cuda failed (init_failed)"
+    )
+
+
+def test_what_healthy_machines_write_is_not_seen_without_a_failure() -> None:
+    machine = Machine()
+    machine.traces(AT_S, SYNC_WAIT, BOOT_HANG, "wsl-11293-load-hang")
+    assert machine.states() == {}
+    machine.run(HUNG)
+    assert machine.states() == {SYNC_WAIT: "seen"}
+    assert machine.faults()[SYNC_WAIT].alarm
+    machine.run(None, AT_S + 60)
+    assert machine.states() == {}
+
+
+def test_what_healthy_machines_write_needs_all_versions_of_a_report() -> None:
+    machine = Machine(driver="616.56")
+    machine.traces(AT_S, SYNC_WAIT)
+    machine.run(HUNG)
+    assert machine.states() == {}
+
+
+def test_trace_of_a_fault_that_its_bounds_exclude_here_is_not_seen() -> None:
+    machine = Machine(kernel="6.6.84.1-microsoft-standard-WSL2")
+    machine.traces(AT_S, "wsl-12476-hmgrtable-panic")
+    machine.run(HUNG)
+    assert machine.states() == {}
+
+
+UNKNOWN = Failure(
+    Reason.CUDA_ERROR,
+    "cuStreamSynchronize: CUDA_ERROR_UNKNOWN (999): unknown error",
+    "cuStreamSynchronize",
+    999,
+)
+
+
+def test_error_of_a_probe_is_a_trace_and_a_failed_call_at_once() -> None:
+    machine = Machine()
+    machine.run(UNKNOWN)
+    fault = machine.faults()[SYNC_WAIT]
+    assert (fault.state, fault.alarm, fault.count) == ("seen", True, 1)
+    assert fault.evidence == f"launch on GPU 0: {UNKNOWN.detail}"
+    assert machine.faults()[SYNC_WAIT] == fault  # a second look counts nothing
+    machine.run(UNKNOWN, AT_S + 60)
+    assert machine.faults()[SYNC_WAIT].count == 2
+    machine.run(None, AT_S + 120)
+    fault = machine.faults()[SYNC_WAIT]
+    assert (fault.state, fault.alarm, fault.count) == ("seen", False, 2)
+
+
+def test_codes_are_read_as_the_runtime_names_them() -> None:
+    machine = Machine(wsl_version="2.6.3", driver="576.80", capability="12.0")
+    detail = "cuStreamEndCapture: CUDA_ERROR_STREAM_CAPTURE_INVALIDATED (901): invalidated"
+    machine.run(Failure(Reason.GRAPH_FAILED, detail, "cuStreamEndCapture", 901))
+    assert machine.states() == {"wsl-14452-graph-capture": "seen"}
+
+
+def test_memory_that_ran_out_is_no_trace_of_scarce_pinned_memory() -> None:
+    def refusal(function: str) -> Failure:
+        detail = f"{function}: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory"
+        return Failure(Reason.OUT_OF_MEMORY, detail, function, 2)
+
+    machine = Machine()
+    machine.run(refusal("cuMemAlloc_v2"))
+    assert machine.states() == {}
+    machine.run(refusal("cuMemHostAlloc"))
+    assert machine.states() == {"wsl-8447-pinned": "seen"}
+
+
+def test_nvml_that_is_blocked_is_a_trace_and_no_alarm_by_itself() -> None:
+    machine = Machine(capability="12.0")
+    machine.telemetry(
+        None,
+        reason="blocked_by_the_operating_system",
+        detail="NVML: The operating system has blocked the request. (17)",
+    )
+    fault = machine.faults()["wsl-41062-create-process-75"]
+    assert (fault.state, fault.alarm, fault.count) == ("seen", False, 1)
+    machine.run(HUNG, AT_S + 1)
+    assert machine.faults()["wsl-41062-create-process-75"].alarm
+
+
+def test_hostile_words_are_harmless_and_short() -> None:
+    machine = Machine()
+    detail = f"cuX: CUDA_ERROR_UNKNOWN (999): unknown error\x1b[31m\u202e{'y' * 5000}"
+    machine.run(Failure(Reason.CUDA_ERROR, detail, "cuX", 999))
+    evidence = machine.faults()[SYNC_WAIT].evidence or ""
+    assert "\x1b" not in evidence
+    assert "\u202e" not in evidence
+    assert len(evidence) < 400
+
+
+def test_alarms_come_first_then_seen_then_what_only_applies() -> None:
+    machine = Machine("8.6", "582.70", windows_build="10.0.19045.6500")
+    machine.traces(AT_S - 3600, VA)
+    machine.run(replace(UNKNOWN, function="cuMemHostAlloc", detail="cuMemHostAlloc: out of memory"))
+    assert list(machine.states()) == [
+        "wsl-8447-pinned",
+        VA,
+        "wslg-728-shutdown-freeze",
+        "wsl-41525-bsod-vidmm",
+    ]
+
+
+def test_nothing_is_published_while_nothing_changes() -> None:
+    machine = Machine()
+    machine.traces(AT_S, VA)
+    machine.faults()
+    before = machine.board.read()
+    machine.watch.look()
+    assert machine.board.read() is before
+    machine.traces(AT_S, VA)  # the same report again
+    before = machine.board.read()
+    machine.watch.look()
+    assert machine.board.read() is before
+
+
+def test_catalogue_that_cannot_be_read_costs_the_known_faults_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "FILE", tmp_path / "absent.json")
+    catalogue.catalogue.cache_clear()
+    machine = Machine(kernel="6.6.75.3-microsoft-standard-WSL2")
+    catalogue.catalogue.cache_clear()
+    assert machine.states() == {}

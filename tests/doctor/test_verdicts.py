@@ -1,0 +1,541 @@
+"""Verdicts of checks that follow from files, from root's report and from the agent's document."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec import structs
+
+from gpud.core.advice import Platform, Situation, words
+from gpud.core.report import (
+    AgentReport,
+    ContainersReport,
+    Owner,
+    ProbeStage,
+    ToolkitReport,
+    ToolkitState,
+)
+from gpud.core.sections import CudaSettings, TelemetrySettings
+from gpud.core.telemetry import LEVELS
+from gpud.doctor.checks.docker import docker, live_restore, toolkit
+from gpud.doctor.checks.driver import driver, dxg, telemetry
+from gpud.doctor.checks.gpud import gpud, store
+from gpud.doctor.checks.installation import COMMANDS, shell_hook, sudo_rule
+from gpud.doctor.checks.libraries import libcuda
+from gpud.doctor.checks.wsl import cgroups, clock, idle, interop, systemd, wsl
+from tests.doctor.trees import (
+    ADVICE,
+    CONTAINER,
+    LINUX,
+    OK,
+    PERSON,
+    PROBLEM,
+    SYSTEMD,
+    UNKNOWN,
+    WSL1,
+    WSL2,
+    agent,
+    dockerd_up,
+    expect,
+    machine,
+    make_dxg,
+    program,
+    reading,
+    report,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpud.core.report import RootReport
+    from gpud.doctor.finding import Check, Verdict
+
+Files = dict[str, str]
+
+
+def conf(text: str) -> Files:
+    return {"/etc/wsl.conf": text}
+
+
+def config(text: str) -> Files:
+    return {"/mnt/c/Users/Ada/.wslconfig": text}
+
+
+def daemon(text: str) -> Files:
+    return {"/etc/docker/daemon.json": text}
+
+
+def mounts(*lines: str) -> Files:
+    return {"/proc/self/mounts": "".join(f"none {line} rw 0 0\n" for line in lines)}
+
+
+V1 = mounts("/sys/fs/cgroup/memory cgroup")
+CONFIGURED = conf("[automount]\ncgroups=v1\n")
+NO_V1 = {"/proc/cmdline": "quiet cgroup_no_v1=all\n"}
+OFF = "[interop]\nenabled=false\n"
+INTEROP_OFF = WSL2 | conf(OFF)
+FIGHT = SYSTEMD | conf('[boot]\nsystemd=true\ncommand="service docker start"\n')
+BARE = {"/proc/sys/fs/binfmt_misc/WSLInterop": "disabled\n"}
+GPU_OFF = WSL2 | conf("[gpu]\nenabled=false\n")
+NEVER = config("[general]\ninstanceIdleTimeout=-1\n")
+SOON = config("[general]\ninstanceIdleTimeout=soon\n")
+SECOND_CLOCK = WSL2 | {"/proc/55/comm": "chronyd\n"}
+STOPS = "distribution stops after 15 s idle, virtual machine stops after 60 s"
+
+FROM_FILES: list[tuple[Check, Files, Verdict, str]] = [
+    (wsl, WSL2, OK, "WSL 2, kernel 5.15.167.4"),
+    (wsl, WSL1, PROBLEM, "WSL 1"),
+    (wsl, LINUX, OK, "not WSL"),
+    (wsl, CONTAINER, ADVICE, "a container"),
+    (wsl, {}, UNKNOWN, "release"),
+    (systemd, WSL2, OK, "off"),
+    (systemd, WSL2 | SYSTEMD, OK, "on"),
+    (systemd, WSL2 | SYSTEMD | conf("[boot]\nsystemd=true\n"), OK, "on"),
+    (systemd, WSL2 | conf("[boot]\nsystemd = TRUE # soon\n"), ADVICE, "off, and on from the next"),
+    (systemd, WSL2 | SYSTEMD | conf("[boot]\nsystemd=false\n"), ADVICE, "on, and off from the"),
+    (systemd, WSL2 | conf("[boot]\ncommand=service docker start\n"), ADVICE, "only watches"),
+    (systemd, WSL2 | FIGHT, PROBLEM, "the two break"),
+    (interop, WSL2, OK, "on"),
+    (interop, INTEROP_OFF, ADVICE, "stops about 15 s after its last terminal"),
+    (interop, WSL2 | BARE, ADVICE, "not registered"),
+    (interop, LINUX, OK, "not WSL"),
+    (cgroups, WSL2, OK, "version 2"),
+    (cgroups, WSL2 | V1, ADVICE, "version 1: new versions"),
+    (cgroups, WSL2 | V1 | CONFIGURED, ADVICE, "version 1 because wsl.conf"),
+    (cgroups, WSL2 | mounts("/sys/fs/cgroup/unified cgroup2"), PROBLEM, "none is mounted"),
+    (cgroups, WSL2 | mounts(), PROBLEM, "none is mounted"),
+    (cgroups, WSL2 | CONFIGURED | NO_V1, PROBLEM, "asks for version 1"),
+    (dxg, WSL2, PROBLEM, "none: Windows offers no GPU"),
+    (dxg, WSL2 | {"/dev/dxg": ""}, PROBLEM, "not a device"),
+    (dxg, GPU_OFF, ADVICE, "none: [gpu] enabled=false"),
+    (dxg, LINUX | {"/dev/nvidia0": ""}, OK, "NVIDIA's own devices: nvidia0"),
+    (idle, LINUX, OK, "not WSL 2"),
+    (idle, WSL2 | config(""), OK, STOPS),
+    (idle, WSL2 | config(""), OK, "gpud keeps it up"),
+    (idle, INTEROP_OFF | config(""), ADVICE, "nothing keeps it up"),
+    (idle, WSL2 | SYSTEMD | config(""), ADVICE, "nothing keeps it up"),
+    (idle, INTEROP_OFF | NEVER, OK, "distribution never stops"),
+    (idle, INTEROP_OFF | config("[wsl2]\nvmIdleTimeout=-1\n"), ADVICE, "alone does not"),
+    (idle, WSL2 | SOON, ADVICE, "instanceIdleTimeout is no numb"),
+    (idle, WSL2 | config("") | conf("[automount]\nenabled=false\n"), UNKNOWN, "automount is off"),
+    (clock, WSL2, OK, "source tsc"),
+    (clock, SECOND_CLOCK, ADVICE, "chronyd runs beside WSL's own"),
+    (driver, LINUX, OK, ""),
+    (libcuda, LINUX, OK, ""),
+    (driver, WSL2, PROBLEM, ""),
+    (libcuda, WSL2, PROBLEM, ""),
+    *((check, GPU_OFF, OK, "[gpu] enabled=false in wsl.conf") for check in (driver, libcuda)),
+    (telemetry, GPU_OFF, OK, "[gpu] enabled=false in wsl.conf switches the GPU off"),
+    (store, LINUX, OK, "not there yet"),
+]
+
+
+@pytest.mark.parametrize(("check", "files", "verdict", "evidence"), FROM_FILES)
+def test_a_machine_gets_its_verdict(
+    check: Check, files: Files, verdict: Verdict, evidence: str, tmp_path: Path
+) -> None:
+    finding = check.look(machine(tmp_path, files, environ={"WSL_DISTRO_NAME": "Debian"}))
+    expect(finding, verdict, evidence)
+    if (check, files) == (wsl, WSL1):
+        assert finding.fix == "from Windows: wsl --set-version Debian 2"
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes a device")
+
+
+@needs_root
+def test_a_device_that_is_switched_off_is_not_missing(tmp_path: Path) -> None:
+    make_dxg(tmp_path)
+    expect(dxg.look(machine(tmp_path, WSL2)), OK, "there")
+    off = "there: [gpu] enabled=false in wsl.conf switches the GPU off"
+    expect(dxg.look(machine(tmp_path, GPU_OFF)), ADVICE, off)
+
+
+def test_windows_user_is_that_of_the_path_and_drives_may_be_elsewhere(tmp_path: Path) -> None:
+    files = WSL2 | conf(f"[automount]\nroot = /windows/\n{OFF}")
+    for user, timeout in (("Ada", -1), ("Bob", 1000)):
+        text = f"[general]\ninstanceIdleTimeout={timeout}\n"
+        files |= {f"/windows/c/Users/{user}/.wslconfig": text}
+    path = "/usr/bin:/windows/c/Users/Ada/AppData/Local/Microsoft/WindowsApps"
+    finding = idle.look(machine(tmp_path, files, environ={"PATH": path}))
+    expect(finding, OK, "Ada's")
+    assert "Bob" not in finding.evidence
+    expect(idle.look(machine(tmp_path, files)), ADVICE, "Ada's", "Bob's")  # either may be it
+
+
+# from what the agent and root report
+
+SILENT = {"reason": "driver_not_loaded", "detail": "NVML: Driver Not Loaded (9)", "fix": "do x"}
+MISSING = {"reason": "library_missing", "detail": "not there", "fix": "install it"}
+MISMATCH = {"reason": "driver_mismatch", "detail": "NVML: mismatch (18)", "fix": "reboot"}
+HUNG = {"reason": "hung", "detail": "no answer", "fix": "x"}
+NOTHING = {"level": "nothing"}
+WARM, WORKS = reading("temperature_celsius", 50.0), reading("memory_total_bytes", 8e9)
+NO_FAN = reading("fan_ratio", None, "unsupported")
+NO_POWER = reading("power_watts", None, "failed")
+SHOWN, HIDDEN, SHUT = (reading("exposed", state) for state in ("yes", "no", "disabled"))
+NEW, SIDE = reading("driver_version", "595.71"), reading("nvml_version", "595.45.03")
+OLD, LINUX_DRIVER = reading("driver_version", "472.12"), reading("driver_version", "550.54.15")
+CUDA_13 = reading("cuda_version", "13.1")
+NVIDIA = LINUX | {"/dev/nvidiactl": ""}
+MODULE = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC\n"
+LOADED = LINUX | {"/proc/driver/nvidia/version": MODULE}
+OLD_KERNEL = WSL2 | {"/proc/sys/kernel/osrelease": "4.19.128-microsoft-standard\n"}
+NO_GPU = {"health": {"nvml": {"level": 0, "reason": "no_gpu", "detail": "no NVIDIA GPU here"}}}
+CARD = "/sys/bus/pci/devices/0000:01:00.0"
+USED, OTHER = "nvltwi.inf_amd64_08cf6d985207979a", "nvfrwi.inf_amd64_63d60f682af8cba2"
+IN_USE = agent(reading("driver_version", "572.16"), reading("driver_folder", USED))
+STORE = {f"/usr/lib/wsl/drivers/{name}/libcuda.so.1.1": "" for name in (USED, OTHER)}
+STORE |= {"/usr/lib/wsl/drivers/nvhda.inf_amd64_1/nvhda64v.sys": ""}
+OEM = STORE | {"/usr/lib/wsl/drivers/NVoem.inf_amd64_2/nvidia-smi": ""}
+NO_DRIVER = "Windows offers a GPU, and has no NVIDIA driver"
+
+
+def without_driver(level: int, reason: str) -> dict[str, Any]:
+    """Write the agent's document where neither NVML nor CUDA has a library."""
+    health = {"level": level, "reason": reason, "detail": NO_DRIVER, "fix": "install it"}
+    failure = {"reason": "library_missing", "detail": "not there", "advice": "install it"}
+    return agent(SHOWN, level="dxg", **MISSING) | {
+        "health": {"cuda": health, "nvml": health},
+        "cuda": {"devices": [], "failure": failure},
+    }
+
+
+ALL = (driver, libcuda, telemetry)
+FROM_THE_AGENT: list[tuple[Check, Files, dict[str, Any], Verdict, str]] = [
+    (telemetry, WSL2, agent(WARM, NO_FAN), OK, "not supported here: fan"),
+    (telemetry, WSL2, agent(NO_POWER), ADVICE, "failed: power"),
+    (telemetry, WSL2, agent(WARM, level="nvidia_smi_exe", **SILENT), ADVICE, "from nvidia-smi.exe"),
+    (telemetry, WSL2, agent(WARM, level="nvidia_smi", **SILENT), ADVICE, "come from nvidia-smi;"),
+    (telemetry, WSL2, agent(WARM, level="cuda", **SILENT), ADVICE, "come from CUDA only"),
+    (telemetry, WSL2, agent(WARM, level="cuda", **SILENT), ADVICE, "or its adapter changed"),
+    (telemetry, LINUX, agent(SHOWN, **NOTHING, **SILENT), PROBLEM, "nothing tells"),
+    (telemetry, LINUX, agent(HIDDEN, **NOTHING, **SILENT), OK, "none expected"),
+    (telemetry, LINUX, agent(SHUT, **NOTHING, **SILENT), OK, "none expected"),
+    (telemetry, LINUX, agent(**NOTHING, **MISSING), OK, "no GPU, and none expected"),
+    (telemetry, NVIDIA, agent(**NOTHING, **MISSING), PROBLEM, "library is not there"),
+    (driver, WSL2, agent(NEW, SIDE, CUDA_13), OK, "driver 595.71 (WSL side 595.45.03), CUDA 13.1"),
+    (driver, LINUX, agent(NEW, SIDE, CUDA_13), OK, "driver 595.71, CUDA 13.1"),
+    (driver, WSL2, agent(OLD), PROBLEM, "CUDA in WSL began with 495"),
+    (driver, LINUX, agent(OLD), OK, "472.12"),
+    (driver, OLD_KERNEL, agent(NEW), ADVICE, "is old"),
+    (driver, LOADED, agent(LINUX_DRIVER), OK, "550.54.15"),
+    (driver, LOADED, agent(NEW, SIDE), PROBLEM, "is 550.54.15 and its libraries are 595.45.03"),
+    (driver, WSL2, agent(**NOTHING, **HUNG), PROBLEM, "no answer"),
+    (driver, WSL2, agent(**NOTHING, **MISMATCH), PROBLEM, "mismatch (18)"),
+    (driver, LINUX, agent(**NOTHING, **HUNG), UNKNOWN, "no answer"),
+    (driver, LINUX, agent(**NOTHING, **MISMATCH), PROBLEM, "mismatch (18)"),
+    (driver, WSL2, agent(WORKS, level="cuda", **SILENT), UNKNOWN, "the line on telemetry says why"),
+    (driver, WSL2, agent(WORKS, level="cuda", **MISMATCH), PROBLEM, "mismatch (18)"),
+    (driver, LINUX, agent(**NOTHING, **MISSING) | NO_GPU, OK, "no NVIDIA GPU here"),
+    (driver, WSL2 | STORE, IN_USE, OK, f"2 drivers lie in Windows' store ({OTHER}, {USED})"),
+    (driver, WSL2 | STORE, IN_USE, OK, f"{USED} is in use"),
+    (driver, WSL2 | OEM, IN_USE, OK, "3 drivers lie in Windows' store"),  # as the agent counts
+    *((check, WSL2, without_driver(0, "no_gpu"), OK, NO_DRIVER) for check in ALL),
+    *((check, WSL2, without_driver(2, "library_missing"), PROBLEM, "") for check in ALL),
+    *((check, WSL2, {}, UNKNOWN, "not looked yet") for check in ALL),
+    (gpud, LINUX, {"health": {"probes": {"level": 2, "detail": "d"}}}, PROBLEM, "probes: d"),
+    (store, LINUX, {"health": {"store": {"level": 2, "detail": "full"}}}, PROBLEM, "full"),
+]
+
+
+@pytest.mark.parametrize(("check", "files", "document", "verdict", "evidence"), FROM_THE_AGENT)
+def test_what_the_agent_reports_is_judged(
+    check: Check,
+    files: Files,
+    document: dict[str, Any],
+    *,
+    verdict: Verdict,
+    evidence: str,
+    tmp_path: Path,
+) -> None:
+    looked = machine(tmp_path, files, root=report(), agent=document)
+    finding = check.look(looked)
+    expect(finding, verdict, evidence)
+    assert "nvhda" not in finding.evidence
+    assert "cuda:" not in finding.evidence or check is not gpud, "that has a check of its own"
+
+
+def test_silent_nvml_has_its_own_fix_or_that_of_the_platform(tmp_path: Path) -> None:
+    crashed = agent(level="cuda", reason="crashed", detail="it ended (-11)")
+    own = agent(level="cuda", **SILENT)
+    for files, document, fix in (
+        (WSL2, own, "do x"),
+        (WSL2, crashed, words(Situation.TELEMETRY_SILENT, Platform.WSL2)),
+        (LINUX, crashed, words(Situation.TELEMETRY_SILENT, Platform.LINUX)),
+    ):
+        tree = tmp_path / str(fix)[:20].replace("/", "")
+        finding = telemetry.look(machine(tree, files, root=report(), agent=document))
+        assert (finding.verdict, finding.fix) == (ADVICE, fix)
+        assert document is own or "the driver's library ended the process" in finding.evidence
+
+
+@needs_root
+@pytest.mark.parametrize("level", ["nothing", "dxg"])
+def test_silence_where_wsl_offers_a_gpu_is_a_problem(tmp_path: Path, level: str) -> None:
+    make_dxg(tmp_path)
+    document = agent(level=level, **SILENT)
+    for files, verdict, evidence in (
+        (WSL2, PROBLEM, "nothing tells how the GPU is"),
+        (GPU_OFF, OK, "none expected"),
+    ):
+        looked = machine(tmp_path, files, root=report(), agent=document)
+        expect(telemetry.look(looked), verdict, evidence)
+
+
+@pytest.mark.parametrize(
+    ("vendor", "container", "verdict"),
+    [("0x10de", {}, ADVICE), ("0x8086", {}, OK), ("0x10de", {"/.dockerenv": ""}, OK)],
+)
+def test_a_card_that_no_driver_has_taken_is_expected_to_answer(
+    vendor: str, container: Files, verdict: Verdict, tmp_path: Path
+) -> None:
+    files = LINUX | {f"{CARD}/vendor": f"{vendor}\n", f"{CARD}/class": "0x030000\n"} | container
+    assert telemetry.look(machine(tmp_path, files)).verdict is verdict
+
+
+@pytest.mark.parametrize("files", [LINUX, WSL2, GPU_OFF], ids=["linux", "wsl", "off"])
+def test_settings_come_before_what_is_found(tmp_path: Path, files: Files) -> None:
+    wrong = CudaSettings(library="/nonexistent/lib.so.1")
+    made = machine(tmp_path, files, settings={"cuda": wrong, "nvml": wrong})
+    for name, check in (("cuda", libcuda), ("nvml", telemetry)):
+        fix = f"correct [{name}] library in gpud.toml, or leave it out"
+        expect(check.look(made), PROBLEM, "/nonexistent/lib.so.1", fix=fix)
+    never = {"telemetry": TelemetrySettings(disabled=LEVELS[1:])}
+    made = machine(tmp_path, files, root=report(), settings=never)
+    expect(telemetry.look(made), OK, "every source is switched off")
+
+
+def with_toolkit(*fields: Any) -> RootReport:
+    made = ContainersReport(ProbeStage.WAITING, "i", toolkit=ToolkitReport(*fields))
+    return structs.replace(report(), containers=made)
+
+
+def down(state: str, **changed: object) -> RootReport:
+    return report(dockerd_up(up=False, state=state, **changed))
+
+
+LOGS = "sudo gpud logs --component dockerd says more"
+DESKTOP = WSL2 | {"/mnt/wsl/docker-desktop/cli-tools/x": ""}
+OF_DESKTOP = report(dockerd_up(owner=Owner.DOCKER_DESKTOP))
+WELL = daemon('{"live-restore": null, "runtimes": null}')
+
+FROM_ROOT: list[tuple[Check, Files, RootReport, Verdict, str, str | None]] = [
+    (docker, LINUX, report(), OK, "20.10.24+dfsg1, kept by gpud", None),
+    (docker, LINUX, report(dockerd_up(reason="x", detail="slow")), ADVICE, "slow", "gpud status"),
+    (docker, LINUX, down("down", detail="no space", fix="make"), PROBLEM, "no space", "make"),
+    (docker, LINUX, down("unresponsive", detail="x"), PROBLEM, "down: x", LOGS),
+    (docker, LINUX, down("absent", owner=Owner.NONE, detail="none"), ADVICE, "none", "start dock"),
+    (docker, LINUX, down("starting"), UNKNOWN, "starting", "ask again in a moment"),
+    (
+        docker,
+        LINUX | daemon('{"debug": true,}'),
+        report(),
+        PROBLEM,
+        "daemon.json is not JSON",
+        None,
+    ),
+    (docker, LINUX | daemon("[]"), report(), PROBLEM, "is not what dockerd expects", None),
+    (docker, LINUX | daemon('{"live-restore": "yes"}'), report(), PROBLEM, "`$.live-rest", None),
+    (docker, LINUX | WELL, report(), OK, "", None),
+    (docker, DESKTOP, OF_DESKTOP, ADVICE, "an engine too", None),
+    (
+        toolkit,
+        WSL2,
+        with_toolkit(ToolkitState.BROKEN, "r", "unloaded", "x"),
+        PROBLEM,
+        "unload",
+        "x",
+    ),
+    (
+        gpud,
+        LINUX,
+        report(agent=AgentReport("backoff", detail="code 3", fix="f")),
+        PROBLEM,
+        "3",
+        "f",
+    ),
+]
+
+
+@pytest.mark.parametrize(("check", "files", "root", "verdict", "evidence", "fix"), FROM_ROOT)
+def test_what_root_reports_is_passed_on_with_its_fix(
+    check: Check,
+    files: Files,
+    root: RootReport,
+    *,
+    verdict: Verdict,
+    evidence: str,
+    fix: str | None,
+    tmp_path: Path,
+) -> None:
+    program(tmp_path, "dockerd")
+    expect(check.look(machine(tmp_path, files, root=root)), verdict, evidence, fix=fix)
+
+
+@pytest.mark.parametrize(
+    ("health", "verdict", "evidence"),
+    [
+        ({"level": 1, "reason": "toolkit_not_installed"}, OK, "`--gpus` and CDI"),
+        ({"level": 2, "reason": "hung", "detail": "no end"}, PROBLEM, "in a container: no end"),
+        ({"level": 1, "reason": "slower", "detail": "half as fast"}, ADVICE, "half as fast"),
+    ],
+)
+def test_gpu_containers_are_judged_by_root_and_the_agent(
+    health: dict[str, Any], verdict: Verdict, evidence: str, tmp_path: Path
+) -> None:
+    both = with_toolkit(ToolkitState.BOTH)
+    document = {"health": {"containers": health}}
+    expect(toolkit.look(machine(tmp_path, WSL2, root=both, agent=document)), verdict, evidence)
+
+
+@pytest.mark.parametrize(
+    ("running", "configured", "verdict"),
+    [
+        (True, False, OK),
+        (None, True, OK),
+        (False, False, ADVICE),
+        (None, False, ADVICE),
+        (False, True, ADVICE),
+    ],
+)
+def test_live_restore_is_advised(
+    running: bool | None,  # noqa: FBT001
+    *,
+    configured: bool,
+    verdict: Verdict,
+    tmp_path: Path,
+) -> None:
+    files = LINUX | daemon(json.dumps({"live-restore": configured}))
+    root = report(dockerd_up(live_restore=running))
+    finding = live_restore.look(machine(tmp_path, files, root=root))
+    assert finding.verdict is verdict
+    line = 'add "live-restore": true to /etc/docker/daemon.json'
+    assert (line in (finding.fix or "")) == (verdict is ADVICE and not configured)
+
+
+def test_a_toolkit_is_judged_by_programs_runtimes_and_cdi_files(tmp_path: Path) -> None:
+    files = WSL2 | daemon(json.dumps({"runtimes": {"nvidia": {}}}))
+    missing = "there is no nvidia-container-runtime"
+    expect(toolkit.look(machine(tmp_path, files)), PROBLEM, missing)
+    program(tmp_path, "nvidia-container-runtime-hook")  # all that `--gpus` needs
+    expect(toolkit.look(machine(tmp_path, files)), OK, "`--gpus`")
+    cdi = {"/etc/cdi/nvidia.yaml": "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n"}
+    for name, more, verdict, evidence in (
+        ("cdi", cdi, OK, "by CDI"),
+        ("gpu", {"/dev/dxg": ""}, ADVICE, "not installed"),
+        ("none", {}, OK, "no GPU"),
+    ):
+        expect(toolkit.look(machine(tmp_path / name, WSL2 | more)), verdict, evidence)
+
+
+# the sudo rule and the hook
+
+RULE = """Matching Defaults entries for ada on here:
+    env_reset
+
+User ada may run the following commands on here:
+    (ALL : ALL) ALL
+    (root) NOPASSWD: /opt/gpud/bin/gpud up, /opt/gpud/bin/gpud down,
+        /opt/gpud/bin/gpud restart
+"""
+LISTED = ", ".join(sorted(COMMANDS))
+GPUD = f"(root) NOPASSWD: {LISTED}"
+
+
+def rules(*lines: str) -> str:
+    listed = "".join(f"    {line}\n" for line in lines)
+    return f"User ada may run the following commands on here:\n{listed}"
+
+
+LISTINGS = [
+    (RULE, OK, "present"),
+    (rules(GPUD, "(root) NOPASSWD: /usr/sbin/service docker start"), OK, "present"),
+    (rules(GPUD, '(root) NOPASSWD: /usr/bin/dockerd ""'), OK, "present"),
+    (rules(GPUD, "(bob) NOPASSWD: /usr/bin/dockerd"), OK, "present"),
+    (rules(GPUD, "(root) /usr/bin/dockerd"), OK, "present"),
+    (rules(GPUD, "(root) NOPASSWD: SETENV: /bin/a, PASSWD: /usr/bin/dockerd"), OK, "present"),
+    (rules(GPUD, "(root) NOPASSWD: /usr/bin/dockerd"), PROBLEM, "dockerd with free arguments"),
+    (rules(GPUD, "(root) NOPASSWD: SETENV: /bin/sh"), PROBLEM, "/bin/sh with free arguments"),
+    (rules(GPUD, "(ALL : ALL) NOPASSWD: /usr/bin/docker *"), PROBLEM, "equals root"),
+    (rules(GPUD, "(root) NOPASSWD: /opt/gpud/bin/gpud"), PROBLEM, "wider than gpud's"),
+    (rules(GPUD, "(root) NOPASSWD: /opt/gpud/bin/python -m gpud up"), PROBLEM, "wider than"),
+    (rules("(ALL) NOPASSWD: ALL"), ADVICE, "every command"),
+    (rules("(root) NOPASSWD: /opt/gpud/bin/gpud up"), PROBLEM, "missing for down, restart"),
+    ("sudo: a password is required\n", PROBLEM, "missing"),
+    ("", PROBLEM, "missing"),
+]
+
+
+@pytest.mark.parametrize(("listing", "verdict", "evidence"), LISTINGS)
+def test_an_installed_gpud_needs_its_rule_and_nothing_that_equals_root(
+    listing: str, verdict: Verdict, evidence: str, tmp_path: Path
+) -> None:
+    program(tmp_path, "sudo", listing, code=0 if listing.startswith("User") else 1)
+    expect(sudo_rule.look(machine(tmp_path, LINUX, installed=True)), verdict, evidence)
+    if verdict is PROBLEM:  # a development run needs no rule, and is warned of a wide one
+        wide = PROBLEM if "with free" in evidence or "equals" in evidence else None
+        assert wide in {None, sudo_rule.look(machine(tmp_path, LINUX)).verdict}
+
+
+WIDE = f"""nobody ALL=(root) NOPASSWD: {LISTED}, /usr/bin/a\\,b *
+nobody ALL=(ALL:ALL) PASSWD: /bin/ls, NOPASSWD: /usr/bin/dockerd"""
+REAL = """
+mount -t tmpfs -o mode=0755 none /etc/sudoers.d
+printf '%s\\n' "$1" >/etc/sudoers.d/rules && chmod 0440 /etc/sudoers.d/rules && visudo -cq
+setpriv --reuid=65534 --regid=65534 --clear-groups env LC_ALL=C.UTF-8 sudo -n -l
+"""
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("rule", "verdict", "evidence"),
+    [
+        (f"nobody ALL=(root) NOPASSWD: {LISTED}", OK, "present"),
+        (WIDE, PROBLEM, "/usr/bin/dockerd"),
+        (f'nobody ALL=(root) NOPASSWD: {LISTED}, /usr/bin/dockerd ""', OK, "present"),
+        ("# nothing", PROBLEM, "missing"),
+    ],
+)
+def test_the_listing_of_the_real_sudo_is_understood(
+    rule: str, verdict: Verdict, evidence: str, tmp_path: Path
+) -> None:
+    command = ["unshare", "--mount", "bash", "-c", REAL, "bash", rule]
+    listing = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    program(tmp_path, "sudo", listing.stdout)
+    expect(sudo_rule.look(machine(tmp_path, LINUX, installed=True)), verdict, evidence)
+
+
+BLOCK = "# >>> gpud >>>\nstart\n# <<< gpud <<<\n"
+SHARE = LINUX | {"/opt/gpud/share/bashrc.snippet": BLOCK}
+BASHRC, FISH = "/people/ada/.bashrc", "/people/ada/.config/fish"
+HALF, OLDER = BLOCK.removesuffix("# <<< gpud <<<\n"), BLOCK.replace("start", "older")
+TWICE = {f"{FISH}/config.fish": BLOCK, f"{FISH}/conf.d/gpud.fish": BLOCK}
+PROFILE = {"/people/ada/.bash_profile": "export A=b\n"}
+
+
+@pytest.mark.parametrize(
+    ("shell", "files", "verdict", "evidence"),
+    [
+        ("bash", {BASHRC: f"alias a=b\n{BLOCK}"}, OK, "in /people/ada/.bashrc, current"),
+        ("bash", {BASHRC: ""}, ADVICE, "none in /people/ada/.bashrc"),
+        ("bash", {BASHRC: OLDER}, ADVICE, "another version"),
+        ("bash", {BASHRC: BLOCK + BLOCK}, PROBLEM, "more than once"),
+        ("bash", {BASHRC: HALF}, PROBLEM, "half a block"),
+        ("bash", {BASHRC: BLOCK} | PROFILE, ADVICE, ".bash_profile does not read .bashrc"),
+        ("fish", {BASHRC: BLOCK} | TWICE, PROBLEM, "more than one block"),
+        ("zsh", {BASHRC: BLOCK}, ADVICE, "none in /people/ada/.zshrc"),
+        ("tcsh", {BASHRC: BLOCK}, ADVICE, "your shell is tcsh"),
+    ],
+)
+def test_the_block_is_whole_current_single_and_reached_by_the_login_shell(
+    shell: str, files: Files, verdict: Verdict, evidence: str, tmp_path: Path
+) -> None:
+    person = replace(PERSON, login_shell=f"/usr/bin/{shell}")
+    looked = machine(tmp_path, SHARE | files, installed=True, person=person)
+    expect(shell_hook.look(looked), verdict, evidence)
