@@ -25,7 +25,7 @@ from gpud.agent.history.store import History
 from gpud.agent.measure import grace, pace
 from gpud.agent.measure.clocks import ClockWatch, now
 from gpud.agent.measure.conditions import Observer
-from gpud.agent.measure.contexts import Contexts
+from gpud.agent.measure.contexts import GpuContexts
 from gpud.agent.measure.gate import Gate
 from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.pace import Rounds
@@ -94,7 +94,7 @@ class Agent:
         facts, boot_id = platform.facts(settings.sysroot), platform.boot_id()
         gpu_from = grace.gpu_from(settings, facts, now())
         self.plan = pace.plan(settings.schedule, wsl2=facts.get("wsl") == "2")
-        self.contexts = Contexts(Path(settings.state_dir), boot_id, self.plan.budget)
+        self.contexts = GpuContexts(Path(settings.state_dir), boot_id, self.plan.budget)
         self.rounds = Rounds(self.plan, self.contexts)
         self.board = board = Board(
             Snapshot(
@@ -137,7 +137,7 @@ class Agent:
             boot_id=boot_id,
         )
         self.schedule = Schedule(board)
-        self.clock_watch = ClockWatch(board, self.schedule)
+        self.clock_watch = ClockWatch(board, self.schedule, self.rounds)
         self.known_faults = KnownFaultWatch(board)
 
     async def run(self) -> None:

@@ -109,7 +109,7 @@ async def _measure_here(settings: Settings, request: ProbeRequest, progress: Pro
     from gpud.agent import platform
     from gpud.agent.measure import grace, pace
     from gpud.agent.measure.clocks import now
-    from gpud.agent.measure.contexts import Contexts
+    from gpud.agent.measure.contexts import GpuContexts
     from gpud.agent.measure.launch import Launcher
     from gpud.agent.measure.session import Session
     from gpud.core import advice
@@ -125,7 +125,7 @@ async def _measure_here(settings: Settings, request: ProbeRequest, progress: Pro
         patience_s=LOOK_S,
         platform=advice.of(facts),
         gpu_from_s=0.0 if boot is None else boot.mono_s,
-        contexts=Contexts(Path(settings.state_dir), platform.boot_id(), plan.budget),
+        contexts=GpuContexts(Path(settings.state_dir), platform.boot_id(), plan.budget),
         leave_hung=settings.cuda.leaves_hung(facts.get("wsl")),
     )
     progress.launcher = launcher

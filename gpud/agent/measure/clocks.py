@@ -10,6 +10,7 @@ from gpud.core import clock
 from gpud.core.clock import Instant
 
 if TYPE_CHECKING:
+    from gpud.agent.measure.pace import Rounds
     from gpud.agent.measure.schedule import Schedule
     from gpud.agent.state.board import Board
 
@@ -45,9 +46,10 @@ def local_min(wall_s: float) -> int:
 class ClockWatch:
     """Compares the clocks between two looks: a pause or a corrected wall clock shows as a jump."""
 
-    def __init__(self, board: Board, schedule: Schedule) -> None:
+    def __init__(self, board: Board, schedule: Schedule, rounds: Rounds) -> None:
         self._board = board
         self._schedule = schedule
+        self._rounds = rounds
         self._before = now()
 
     def look(self, at: Instant) -> None:
@@ -62,5 +64,6 @@ class ClockWatch:
         machine, telemetry = after_jump(self._board.read(), offset_s, at.mono_s)
         self._board.publish(machine=machine, telemetry=telemetry)
         rest_s = clock.rest_s(offset_s)
+        self._rounds.paused(max(offset_s, 0.0))
         if offset_s > 0 or rest_s:
             self._schedule.after_pause(max(offset_s, 0.0), rest_s=rest_s)

@@ -32,7 +32,7 @@ class Count(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     last_mono_s: float | None = None
 
 
-class Contexts:
+class GpuContexts:
     """Counts contexts and rounds of this boot. ``budget``: contexts of one boot, None for any.
 
     Who may not write the file counts in memory alone, and ``kept`` is False. Whoever makes a

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from gpud.agent.measure.contexts import Contexts
+    from gpud.agent.measure.contexts import GpuContexts
     from gpud.agent.state.board import Board
     from gpud.core.settings import Settings
 
@@ -220,7 +220,7 @@ class Launcher:
         platform: Platform = Platform.WSL2,
         gpu_from_s: float = 0.0,
         leave_hung: bool = False,
-        contexts: ContextCount | None = None,
+        contexts: GpuContexts | None = None,
     ) -> None:
         self.lock_path = lock_path
         self.spawned = self.jobs = 0  # children that were started, and what they were asked for

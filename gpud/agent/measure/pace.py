@@ -15,7 +15,7 @@ from gpud.core.sample import Backend, Pace
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpud.agent.measure.contexts import Contexts
+    from gpud.agent.measure.contexts import GpuContexts
     from gpud.core.sample import ProbeSpec
     from gpud.core.sections import ScheduleSettings
 
@@ -38,7 +38,7 @@ EARLY_RATIO: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PacePlan:
     """What the settings come to on this machine. Units: seconds; ``budget`` in GPU contexts."""
 
     round_s: float
@@ -48,7 +48,7 @@ class Plan:
     budget: int | None  # for the life of this boot; None: any number
 
 
-def plan(schedule: ScheduleSettings, *, wsl2: bool) -> Plan:
+def plan(schedule: ScheduleSettings, *, wsl2: bool) -> PacePlan:
     """Return the plan of a machine: what is set holds, and what is not depends on WSL2."""
     small_s = schedule.small_interval_s or SMALL_S
     large_s = schedule.large_interval_s or LARGE_S
@@ -57,7 +57,7 @@ def plan(schedule: ScheduleSettings, *, wsl2: bool) -> Plan:
     budget: int | None = schedule.context_budget or None
     if budget == -1:
         budget = WSL2_BUDGET if wsl2 else None
-    return Plan(
+    return PacePlan(
         round_s, min(YOUNG_ROUND_S, round_s) if seldom else round_s, small_s, large_s, budget
     )
 
@@ -102,7 +102,7 @@ class Turn(NamedTuple):
 class Rounds:
     """What is due in each round, by when it was due last and by how many contexts are left."""
 
-    def __init__(self, plan: Plan, contexts: Contexts) -> None:
+    def __init__(self, plan: PacePlan, contexts: GpuContexts) -> None:
         self._plan = plan
         self._contexts = contexts
         self._due_s: dict[str, float] = {}  # by probe, in seconds of CLOCK_MONOTONIC
@@ -131,6 +131,10 @@ class Rounds:
         names = [spec.name for spec in probes] + [LIST] * look
         self._due_s |= dict.fromkeys(names, now_s)
         return Turn(probes, look)
+
+    def paused(self, paused_s: float) -> None:
+        """Bring what is due nearer by a pause of the machine, in which its clock stood still."""
+        self._due_s = {name: at_s - paused_s for name, at_s in self._due_s.items()}
 
     def beat(self) -> Beat:
         """Return how far apart rounds and runs are now.

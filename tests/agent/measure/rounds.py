@@ -8,6 +8,7 @@ import sqlite3
 import sys
 from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import structs
@@ -15,9 +16,10 @@ from msgspec import structs
 from gpud.agent.history.schema import FILE
 from gpud.agent.history.store import History
 from gpud.agent.measure.conditions import Conditions, Observer
+from gpud.agent.measure.contexts import GpuContexts
 from gpud.agent.measure.gate import Gate
 from gpud.agent.measure.launch import Launcher
-from gpud.agent.measure.pace import Rounds, Turn
+from gpud.agent.measure.pace import Rounds, Turn, plan
 from gpud.agent.measure.pipeline import Pipeline
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
@@ -25,6 +27,7 @@ from gpud.agent.telemetry.answers import Answer, Telemetry
 from gpud.core.clock import Instant
 from gpud.core.report import ContainersReport, ProbeStage
 from gpud.core.sample import Pace, Reading
+from gpud.core.sections import ScheduleSettings
 from gpud.core.settings import Settings
 from gpud.show.document import Expected
 from tests import snapshots
@@ -34,9 +37,7 @@ from tests.snapshots import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
-    from gpud.agent.measure.contexts import Contexts
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.sample import ProbeSpec
 
@@ -114,11 +115,8 @@ class Of(Rounds):
     """Rounds of these paces, with every probe of theirs."""
 
     def __init__(self, *paces: Pace) -> None:
+        super().__init__(plan(ScheduleSettings(), wsl2=False), GpuContexts(Path(), "", None))
         self._paces = paces
-
-    @property
-    def spent(self) -> bool:
-        return False
 
     def begin(self, specs: Sequence[ProbeSpec], now_s: float) -> Turn:  # noqa: ARG002  # always
         due = [spec for spec in specs if spec.pace in self._paces]
@@ -178,7 +176,7 @@ class Bench:
     looks: list[Conditions] = field(default_factory=list)  # the last one stays
     looked: list[str | None] = field(default_factory=list)  # of which GPU each look was
     resumed_s: float | None = None
-    contexts: Contexts | None = None
+    contexts: GpuContexts | None = None
     driver: dict[str, str] = field(default_factory=dict)  # what is known beside a run
 
     def __post_init__(self) -> None:

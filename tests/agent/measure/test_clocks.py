@@ -13,6 +13,7 @@ from gpud.agent.state.board import Board
 from gpud.core import clock
 from gpud.core.clock import Instant
 from tests import snapshots
+from tests.agent.measure.rounds import Of
 from tests.agent.measure.test_schedule import Counted, next_in_s
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ async def after_jump_by(offset_s: float) -> tuple[float | None, float]:
     """Give when the GPU's rest began, and in how many seconds a job is due that was due in two."""
     board = Board(snapshots.bare())
     schedule = Schedule(board)
-    watch, at = ClockWatch(board, schedule), now()
+    watch, at = ClockWatch(board, schedule, Of()), now()
     schedule.every(60, "job", Counted().run, first_after_s=2)
     schedule.start()
     watch.look(Instant(at.wall_s + offset_s, at.mono_s))

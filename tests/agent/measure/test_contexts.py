@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.measure.contexts import NAME, Contexts
+from gpud.agent.measure.contexts import NAME, GpuContexts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 BOOT = "0e6a4f1c-5b8e-4f55-9d7e-6d7f0c9b1a2b"
 
 
-def counted(folder: Path, made: int = 3, rounds: int = 2, boot: str = BOOT) -> Contexts:
-    contexts = Contexts(folder, boot, 250)
+def counted(folder: Path, made: int = 3, rounds: int = 2, boot: str = BOOT) -> GpuContexts:
+    contexts = GpuContexts(folder, boot, 250)
     for _ in range(made):
         contexts.made()
     for _ in range(rounds):
@@ -28,7 +28,7 @@ def counted(folder: Path, made: int = 3, rounds: int = 2, boot: str = BOOT) -> C
 def test_count_outlives_the_process_and_says_when_the_last_context_was_made(tmp_path: Path) -> None:
     before_s = time.monotonic()
     assert counted(tmp_path).kept
-    later = Contexts(tmp_path, BOOT, 250)
+    later = GpuContexts(tmp_path, BOOT, 250)
     assert (later.used, later.rounds) == (3, 2)
     assert later.last_mono_s is not None
     assert before_s <= later.last_mono_s <= time.monotonic()
@@ -55,32 +55,32 @@ def test_file_that_is_missing_damaged_or_of_another_boot_is_a_fresh_count(
         (tmp_path / NAME).write_bytes(content)
     contexts = counted(tmp_path, made=1, rounds=0)
     assert contexts.used == 1
-    assert Contexts(tmp_path, BOOT, 250).used == 1
+    assert GpuContexts(tmp_path, BOOT, 250).used == 1
 
 
 def test_boot_without_a_name_counts_for_this_process_alone(tmp_path: Path) -> None:
     assert counted(tmp_path, boot="").used == 3
-    assert Contexts(tmp_path, "", 250).used == 0
+    assert GpuContexts(tmp_path, "", 250).used == 0
 
 
 def test_what_another_process_has_counted_meanwhile_is_counted_too(tmp_path: Path) -> None:
-    agent, person = Contexts(tmp_path, BOOT, 250), Contexts(tmp_path, BOOT, 250)
+    agent, person = GpuContexts(tmp_path, BOOT, 250), GpuContexts(tmp_path, BOOT, 250)
     agent.made()
     person.made()
     agent.round_begun()
     agent.made()
     assert agent.used == 3
-    assert Contexts(tmp_path, BOOT, 250).used == 3
+    assert GpuContexts(tmp_path, BOOT, 250).used == 3
 
 
 def test_budget_is_spent_with_its_last_context_and_none_never_is(tmp_path: Path) -> None:
-    contexts = Contexts(tmp_path, BOOT, 2)
+    contexts = GpuContexts(tmp_path, BOOT, 2)
     spent = []
     for _ in range(3):  # the last one is a person's
         contexts.made()
         spent.append(contexts.spent)
     assert (contexts.used, spent) == (3, [False, True, True])
-    assert not Contexts(tmp_path, BOOT, None).spent
+    assert not GpuContexts(tmp_path, BOOT, None).spent
 
 
 def test_count_goes_on_in_memory_where_nothing_can_be_written(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_count_goes_on_in_memory_where_nothing_can_be_written(tmp_path: Path) ->
     (tmp_path / "missing").mkdir()
     contexts.made()
     assert (contexts.used, contexts.kept) == (4, True)
-    assert Contexts(tmp_path / "missing", BOOT, 250).used == 4
+    assert GpuContexts(tmp_path / "missing", BOOT, 250).used == 4
 
 
 def test_count_that_was_not_kept_is_not_lost_to_an_older_file(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.measure.contexts import Contexts
+from gpud.agent.measure.contexts import GpuContexts
 from gpud.agent.measure.launch import Launcher
 from gpud.child.cuda_api import OPTIONAL
 from gpud.child.probes import cpu_call, cpu_matmul, event, launch, small_copy, triad
@@ -39,7 +39,7 @@ class Rig:
         script = f"devices 2\n{A_SMALL_GPU}log {self._log}\n{script}"
         self.library = build_libcuda(folder, script)
         time = [f"{name}={value}" for name, value in virtual_time(folder, INTERPRETED).items()]
-        self.contexts = Contexts(folder, "boot", None)
+        self.contexts = GpuContexts(folder, "boot", None)
         self.launcher = Launcher(
             folder / "gpu.lock", command=["env", *time, *CHILD], contexts=self.contexts
         )

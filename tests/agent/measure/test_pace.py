@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.agent.measure.contexts import Contexts
+from gpud.agent.measure.contexts import GpuContexts
 from gpud.agent.measure.pace import Beat, Rounds, plan, stretch
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 from gpud.core.sections import ScheduleSettings
@@ -50,7 +50,7 @@ class Machine:
 
     def restart(self) -> None:
         """Begin another agent, which knows what the file says."""
-        self.contexts = Contexts(self.folder, "boot", self.plan.budget)
+        self.contexts = GpuContexts(self.folder, "boot", self.plan.budget)
         self.rounds = Rounds(self.plan, self.contexts)
 
     def run(self, for_s: float, patch: pytest.MonkeyPatch) -> None:
@@ -171,6 +171,16 @@ def test_day_of_plain_linux_makes_a_context_a_round_and_has_no_budget(
     assert machine.contexts.used == len(machine.rounds_s) == pytest.approx(1440, abs=20)
     assert machine.contexts.budget is None
     assert machine.rounds.beat() == Beat()
+
+
+def test_pause_of_the_machine_makes_due_what_it_made_late(tmp_path: Path) -> None:
+    rounds = Rounds(plan(ScheduleSettings(), wsl2=False), GpuContexts(tmp_path, "boot", None))
+    assert rounds.begin(PROBES, 10.0).probes == list(PROBES)
+    assert rounds.begin(PROBES, 20.0).probes == []
+    rounds.paused(600.0)
+    assert rounds.begin(PROBES, 21.0) == ([LAUNCH, EVENT, CALL], False)
+    rounds.paused(8 * HOUR_S)
+    assert rounds.begin(PROBES, 22.0) == (list(PROBES), True)
 
 
 def test_several_gpus_share_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

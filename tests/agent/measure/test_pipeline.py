@@ -14,7 +14,7 @@ from msgspec import structs
 
 from gpud.agent.history.schema import FILE
 from gpud.agent.measure.conditions import Conditions
-from gpud.agent.measure.contexts import Contexts
+from gpud.agent.measure.contexts import GpuContexts
 from gpud.agent.measure.gate import FEWEST_RUNS, STARVED_S
 from gpud.agent.measure.pace import Beat, Rounds, plan
 from gpud.agent.regression.service import Regression
@@ -112,7 +112,7 @@ def test_where_nvml_is_silent_the_free_memory_is_what_the_run_before_has_seen(
 async def test_when_the_contexts_are_spent_a_round_ends_on_the_one_it_has_and_the_next_is_the_cpus(
     bench: Bench,
 ) -> None:
-    bench.contexts = Contexts(bench.folder, "boot", 1)
+    bench.contexts = GpuContexts(bench.folder, "boot", 1)
     pipeline, history = bench.make()
     for _ in range(2):  # each of an agent that has just started
         await pipeline.round(Rounds(plan(ScheduleSettings(), wsl2=True), bench.contexts))
