@@ -40,7 +40,7 @@ def _row(entry: KnownIssue) -> str:
         f"`{entry.id}` {entry.title}",
         _machines(entry.applies),
         entry.effect.replace("_", " "),
-        (entry.workaround or "none is known") + _grace(entry),
+        (entry.workaround or "none is known") + _care(entry),
         entry.fixed_in or "",
         entry.report_when,
         f"{entry.confidence.replace('_', ' ')}: {sources}",
@@ -48,9 +48,11 @@ def _row(entry: KnownIssue) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
-def _grace(entry: KnownIssue) -> str:
-    grace_s = entry.boot_grace_s
-    return f". gpud leaves the GPU alone until WSL is {grace_s:g} s old" if grace_s else ""
+def _care(entry: KnownIssue) -> str:
+    """Say what gpud itself does so that it does not set the fault off."""
+    grace_s, modes = entry.boot_grace_s, ", ".join(entry.leave_out)
+    grace = f". gpud leaves the GPU alone until WSL is {grace_s:g} s old" if grace_s else ""
+    return grace + (f". gpud does not measure {modes}" if modes else "")
 
 
 def _machines(applies: Applies) -> str:

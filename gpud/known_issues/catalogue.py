@@ -102,7 +102,8 @@ class IssueSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class KnownIssue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One known fault. ``signs`` are what a person can see and gpud cannot.
 
-    ``boot_grace_s``: for so long after a start of WSL2 the GPU must not be touched.
+    ``boot_grace_s``: for so long after a start of WSL2 the GPU must not be touched. ``leave_out``:
+    modes of probes that set the fault off.
     """
 
     id: str
@@ -119,6 +120,7 @@ class KnownIssue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     signs: tuple[str, ...] = ()
     note: str | None = None
     boot_grace_s: float = 0.0
+    leave_out: tuple[str, ...] = ()
 
     @property
     def newest(self) -> str:

@@ -138,6 +138,16 @@ def _versions(entry: KnownIssue, facts: MachineFacts) -> list[tuple[str, str | N
     return [(name, _readable(getattr(facts, name)), span) for name, span in spans if span]
 
 
+def left_out(entries: Iterable[KnownIssue], facts: MachineFacts) -> dict[str, str]:
+    """Return the modes that may set off a fault of these versions, each with the reason."""
+    return {
+        mode: f"known fault {entry.id}: {entry.title}"
+        for entry in entries
+        if entry.leave_out and relation(entry, facts) in {Relation.APPLIES, Relation.REPORTED}
+        for mode in entry.leave_out
+    }
+
+
 def boot_grace_s(entries: Iterable[KnownIssue], facts: MachineFacts) -> float:
     """Return for how long after its start a machine's GPU is to be left alone, 0 for no entry.
 

@@ -15,6 +15,7 @@ from gpud.agent.measure.launch import Launcher, LaunchRefused, job_of
 from gpud.agent.state import containers
 from gpud.agent.state.changes import run_conditions
 from gpud.agent.state.gpus import with_devices
+from gpud.agent.state.known_faults import left_out
 from gpud.agent.state.presence import misses_a_gpu
 from gpud.agent.state.runs import container_key, with_inventory, with_run, with_skip, with_specs
 from gpud.agent.state.snapshot import probe_key
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from gpud.agent.state.board import Board
     from gpud.agent.state.changes import ChangeDetection
     from gpud.core.clock import Instant
-    from gpud.core.sample import RunReport
+    from gpud.core.sample import Job, RunReport
     from gpud.core.settings import Settings
 
 LOOK_AGAIN = frozenset(
@@ -228,12 +229,17 @@ class Pipeline:
             self._skip(due, before.answer, before.at, before.conditions.utilization_gpu_ratio)
             return
         try:
-            job = replace(job_of(self._settings, due.spec, due.uuid), cache_dir=self._cache_dir)
-            report = await self._launcher.run(due.spec, job)
+            report = await self._launcher.run(due.spec, self.job(due.spec, due.device))
         except LaunchRefused as refused:
             self._skip(due, refused.skip, before.at)
         else:
             await self._finish(due, report, before)
+
+    def job(self, spec: ProbeSpec, device: Device | None) -> Job:
+        """Return the job of a run, without what may set off a known fault of this machine."""
+        job = job_of(self._settings, spec, None if device is None else device.uuid)
+        modes = {} if device is None else left_out(self._board.read(), device)
+        return replace(job, cache_dir=self._cache_dir, left_out=modes)
 
     async def _finish(self, due: Due, report: RunReport, before: Admission) -> None:
         """Store, evaluate and publish a run."""

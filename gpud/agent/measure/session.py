@@ -252,6 +252,8 @@ class Session:
         return {mode: Usual(median(values), len(values)) for mode, values in past.items() if values}
 
     def _job(self, spec: ProbeSpec | None, device: Device | None) -> Job:
+        if self._pipeline is not None and spec is not None:
+            return self._pipeline.job(spec, device)
         job = launch.job_of(self._settings, spec, None if device is None else device.uuid)
         return dataclasses.replace(job, cache_dir=self._cache_dir())
 

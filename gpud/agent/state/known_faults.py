@@ -20,6 +20,7 @@ from gpud.core.advice import Platform
 from gpud.core.health import Level
 from gpud.core.sample import Backend
 from gpud.core.text import escaped
+from gpud.known_issues import matching
 from gpud.known_issues.catalogue import TextOrigin, catalogue
 from gpud.known_issues.matching import (
     LONGEST_TEXT,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from gpud.agent.state.board import Board
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.report import FaultTrace
-    from gpud.core.sample import Failure
+    from gpud.core.sample import Device, Failure
     from gpud.known_issues.catalogue import KnownIssue
 
 NEAR_S: Final = 60.0
@@ -291,17 +292,26 @@ class KnownFaultWatch:
         if inventory is not None and inventory.devices:
             devices = inventory.devices
             self._capabilities = tuple(dict.fromkeys(gpu.compute_capability for gpu in devices))
-        return tuple(
-            MachineFacts(
-                platform=str(where),
-                wsl_version=read.get("wsl_version"),
-                kernel=read.get("kernel"),
-                windows_build=read.get("windows_build"),
-                driver=self._driver,
-                compute_capability=capability,
-            )
-            for capability in self._capabilities
-        )
+        return tuple(_facts(read, self._driver, capability) for capability in self._capabilities)
+
+
+def left_out(snapshot: Snapshot, gpu: Device) -> dict[str, str]:
+    """Return the modes of probes that are not to be measured on a GPU, each with the reason."""
+    facts = _facts(snapshot.machine.platform, _driver(snapshot), gpu.compute_capability)
+    return matching.left_out(catalogue(), facts)
+
+
+def _facts(
+    read: Mapping[str, str], driver: str | None, compute_capability: str | None
+) -> MachineFacts:
+    return MachineFacts(
+        platform=str(advice.of(read)),
+        wsl_version=read.get("wsl_version"),
+        kernel=read.get("kernel"),
+        windows_build=read.get("windows_build"),
+        driver=driver,
+        compute_capability=compute_capability,
+    )
 
 
 def _driver(snapshot: Snapshot) -> str | None:

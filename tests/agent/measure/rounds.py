@@ -50,7 +50,8 @@ def noted(words):
         calls.write(words + "\\n")
 def device(index):
     return {"index": index, "uuid": f"GPU-{index}", "name": "n", "pci_bus_id": "b",
-            "compute_capability": "8.9", "sm_count": 1, "l2_bytes": 1, "memory_total_bytes": 1}
+            "compute_capability": said().get("capability", "8.9"), "sm_count": 1,
+            "l2_bytes": 1, "memory_total_bytes": 1}
 spec = {"unit": "seconds", "modes": ["m"], "budget_s": 10.0, "summary": "s"}
 def said():
     return json.loads((folder / "state").read_text())
@@ -70,6 +71,8 @@ for line in sys.stdin:
         print(json.dumps({"failure": state.get("failure"), "devices": devices}), flush=True)
         continue
     noted(f"run {job['probe']} {job['gpu']}")
+    if job["left_out"]:
+        noted(f"left out {sorted(job['left_out'])}")
     backend = next(b for n, b, *_ in state["specs"] if n == job["probe"])
     broken = {"reason": state["broken"], "detail": "d"} if "broken" in state else None
     print(json.dumps({"probe": job["probe"], "backend": backend, "failure": broken,

@@ -98,6 +98,20 @@ def test_probe_with_a_cold_mode_is_measured_first(bench: Bench) -> None:
     assert runs(bench) == ["launch GPU-0", "event GPU-0", "launch GPU-1", "event GPU-1"]
 
 
+@pytest.mark.parametrize(
+    ("capability", "driver", "left_out"),
+    [("12.0", "595.84", ["graph"]), ("8.9", "595.84", []), ("12.0", "580.95", [])],
+)
+def test_graphs_are_left_out_where_the_catalogue_says_that_replaying_hangs(
+    bench: Bench, capability: str, driver: str, left_out: list[str]
+) -> None:
+    bench.driver = {"kernel": "6.8.0-45-generic", "wsl": "", "driver_version": driver}
+    bench.says(capability=capability)
+    bench.rounds(Pace.SMALL)
+    told = [call for call in bench.calls() if call.startswith("left out")]
+    assert told == ([f"left out {left_out}"] if left_out else [])
+
+
 @pytest.mark.parametrize(("free_bytes", "skips"), [(0, {("triad", Skip.VRAM_SHORT): 1}), (9, {})])
 def test_where_nvml_is_silent_the_free_memory_is_what_the_run_before_has_seen(
     bench: Bench, free_bytes: int, skips: dict[Any, int]
