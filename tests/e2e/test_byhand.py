@@ -127,12 +127,10 @@ def measuring(gpud: Program) -> int | None:
     return results.process.pid if results is not None and "launch" in results.what else None
 
 
-def looks(pid: int) -> bool:
-    """Whether it has the lock open, which it opens anew for every look."""
+def opens(pid: int, name: str) -> bool:
+    """Whether a process has a file of this name open."""
     with contextlib.suppress(OSError):
-        return any(
-            str(path.readlink()).endswith("gpu.lock") for path in Path(f"/proc/{pid}/fd").iterdir()
-        )
+        return any(path.readlink().name == name for path in Path(f"/proc/{pid}/fd").iterdir())
     return False
 
 
@@ -273,27 +271,30 @@ def test_interrupted_probe_kills_no_process_and_names_what_still_runs(
     os.mkfifo(gate)
     gate.chmod(0o666)
     gpud.rewrite("cuda", f"stall cuModuleLoadDataEx {gate}\n")
-    with gpud.begin("probe", "cpu_call", "launch") as process:
+    with (
+        gate.open("r+b", buffering=0) as opened,
+        gpud.begin("probe", "cpu_call", "launch") as process,
+    ):
         reported(process.stderr, "launch on GPU 0")
         child = until(lambda: measuring(gpud), "the child in the lock")
+        # Before it waits in the driver it would end by itself.
+        until(lambda: opens(child, "gate"), "the child in the driver's call")
         process.send_signal(sent)
         out, err = process.communicate(timeout=LIMIT_S)
-        still = alive(child)
-    assert still
+        assert alive(child)
+        opened.write(b"." * 100)  # one for each module
+        until(lambda: not alive(child), "the end of the child by itself")
     assert process.returncode == 128 + sent
     ends = "the child was left alone" if by_agent else rf"process {child} .*ends by itself"
     assert re.search(rf"interrupted in launch on GPU 0.*{ends}", err)
     assert "Traceback" not in err
     assert "another gpud probe" not in err
     assert re.search(r"cpu_call +call", out)  # what had come in is shown
-    with gate.open("r+b", buffering=0) as opened:
-        opened.write(b"." * 100)  # one for each module
-        until(lambda: not alive(child), "the end of the child by itself")
 
 
 def test_an_interrupted_document_says_so(gpud: Program) -> None:
     with taken_lock(gpud), gpud.begin("probe", "cpu_call", "--json") as process:
-        until(lambda: looks(process.pid), "it waits")
+        until(lambda: opens(process.pid, "gpu.lock"), "it waits")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130

@@ -58,22 +58,23 @@ def test_contexts_are_counted_over_a_restart_and_once_spent_only_a_person_makes_
 ) -> None:
     ledger = machine(gpud, WSL2, context_budget=BUDGET)
     gpud.start()
-    until(lambda: counted(gpud) >= 3, "three contexts")
+    until(lambda: made(ledger) >= 3, "three contexts")
     gpud.stop()
-    before = made(ledger)
+    assert made(ledger) < BUDGET
     gpud.start()
     until(lambda: gpud.skips("launch", "contexts_spent"), "a spent budget")
     assert gpud.value("gpud_gpu_contexts_budget") == BUDGET
-    assert (counted(gpud), made(ledger)) == (BUDGET, BUDGET)
-    assert 3 <= before < BUDGET
+    assert counted(gpud) == BUDGET
+    before = made(ledger)
+    assert BUDGET - before in {0, 1}, "one that was counted may have ended with the agent"
     assert SPENT in gpud.cli("status").stdout
     gpud.more_runs("cpu_call", count=3)
-    assert made(ledger) == BUDGET
+    assert made(ledger) == before
 
     probe = gpud.cli("probe", "launch")
     assert probe.returncode == 0, probe.stderr
     assert f"gpud has made {BUDGET} GPU contexts since WSL started" in probe.stderr
-    assert made(ledger) == BUDGET + 1
+    assert made(ledger) == before + 1
     until(lambda: counted(gpud) == BUDGET + 1, "the person's context in the count")
 
 

@@ -36,6 +36,8 @@ ABSENT_HERE = {
     "gpud_telemetry_absent_info": "the stand-in's card tells everything",
     "gpud_telemetry_source_failures_total": "every source that was asked had an answer",
     "gpud_change_timestamp_seconds": "nothing changed",
+    "gpud_gpu_contexts_budget": "this is not WSL2",
+    "gpud_known_issue_info": "no known fault is about a container",
     "gpud_probe_latency_peak_seconds": "no latency had two humps",
     "gpud_probe_latency_peak_share_ratio": "likewise",
     "gpud_driver_verdict": "there is one driver",
