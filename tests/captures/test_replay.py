@@ -15,6 +15,7 @@ import pytest
 
 from gpud.agent.capture.record import RECORDED, RecordedCall, RecordedNvml, RecordedProgram
 from gpud.agent.capture.scrub import scrubbed
+from gpud.agent.telemetry import smi_output
 from gpud.core.sample import Failure, Inventory, Reason
 from tests.captures.nvml_script import CannotReplay
 from tests.captures.replay import MACHINES, decode, load, names, replayed
@@ -51,6 +52,20 @@ def recorded(machine: Replayed, folder: Path, *words: str) -> subprocess.Complet
     )
 
 
+def asked(program: RecordedProgram) -> RecordedProgram:
+    """Keep the columns of nvidia-smi that are asked for now; a recording may have more."""
+    now = smi_output.ARGUMENTS[0]
+    if not program.arguments or not program.arguments[0].startswith(now):
+        return program
+    n_columns = len(now.split(","))
+    rows = [", ".join(line.split(", ")[:n_columns]) for line in program.stdout.split("\n")]
+    return msgspec.structs.replace(
+        program,
+        arguments=(now, *program.arguments[1:]),
+        stdout="\n".join(row.rstrip("\r") for row in rows),
+    )
+
+
 def comparable(capture: Capture, machine: Replayed) -> Capture:
     """Leave out what tells of the recording, and what differs where there is a test around it.
 
@@ -64,7 +79,7 @@ def comparable(capture: Capture, machine: Replayed) -> Capture:
     if cuda.failure is not None:  # advice for a configured path, for a container
         cuda = replace(cuda, failure=replace(cuda.failure, advice=None))
     programs: dict[str, RecordedProgram | None] = {
-        name: said for name, said in capture.programs.items() if said is not None
+        name: asked(said) for name, said in capture.programs.items() if said is not None
     }
     return msgspec.structs.replace(
         capture,

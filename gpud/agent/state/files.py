@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import stat
 from typing import TYPE_CHECKING, Final
@@ -30,14 +31,14 @@ AHEAD_S = 1.0
 
 
 def publish_root_status(path: Path, board: Board, now: Instant) -> None:
-    """Read the file and publish root's report, or the reason why there is none."""
+    """Read the file and publish what is new in root's report, or why there is none."""
     report, silent = read_root_status(path, now)
     snapshot = board.read()
     comparison = None if report is None else runs.comparison(snapshot, report)
-    board.publish(
-        root=RootState(report, silent, comparison),
-        measure=runs.with_container_probe(snapshot, report),
-    )
+    root = RootState(report, silent, comparison)
+    measure = runs.with_container_probe(snapshot, report)
+    if (root, measure) != (snapshot.root, snapshot.measure):
+        board.publish(root=root, measure=measure)
 
 
 def read_root_status(path: Path, now: Instant) -> tuple[RootReport | None, str | None]:
@@ -87,6 +88,8 @@ async def check_settings(config: Path, home: str, board: Board) -> None:
 
 
 PAUSE_S: Final = 1.0
+LATEST_S: Final = 5.0
+"""The file is written so often without a change, too: its age says whether the agent lives."""
 NAME: Final = "status_file"
 """The component of ``health``."""
 MODE: Final = 0o644
@@ -96,7 +99,8 @@ MODE: Final = 0o644
 async def write_status(path: Path, board: Board, now: Callable[[], Instant]) -> None:
     """Write the whole file after each change and rename it into place; never ends."""
     while True:
-        await board.changed.wait()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(board.changed.wait(), LATEST_S)
         board.changed.clear()
         document = status.document(board.read(), now=now())
         temporary = path.with_suffix(".tmp")
