@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from gpud.agent.history.store import History
-from gpud.agent.measure.launch import Launcher
+from gpud.agent.measure.launch import Launcher, job_of
 from gpud.agent.regression.commands import EVERYTHING, Choice
 from gpud.agent.serve.local.actions import Actions
 from gpud.agent.serve.local.socket import SocketServer
@@ -102,7 +102,13 @@ def agent(
         regression=cast("Any", decisions),
         changes=cast("Any", decisions),
         launcher=Launcher(None),
-        pipeline=cast("Any", SimpleNamespace(after_rounds=contextlib.nullcontext)),
+        pipeline=cast(
+            "Any",
+            SimpleNamespace(
+                after_rounds=contextlib.nullcontext,
+                job=lambda spec, _: job_of(settings, spec),  # of the CPU's probes
+            ),
+        ),
     )
     with listening(run_dir / SOCKET[0], actions):
         yield decisions
