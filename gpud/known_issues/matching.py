@@ -139,11 +139,14 @@ def _versions(entry: KnownIssue, facts: MachineFacts) -> list[tuple[str, str | N
 
 
 def left_out(entries: Iterable[KnownIssue], facts: MachineFacts) -> dict[str, str]:
-    """Return the modes that may set off a fault of these versions, each with the reason."""
+    """Return the modes that may set off a fault of this machine, each with the reason.
+
+    A version that is not known may be one of a report: what is not measured does no harm.
+    """
     return {
         mode: f"known fault {entry.id}: {entry.title}"
         for entry in entries
-        if entry.leave_out and relation(entry, facts) in {Relation.APPLIES, Relation.REPORTED}
+        if entry.leave_out and relation(entry, facts) is not Relation.OTHER
         for mode in entry.leave_out
     }
 

@@ -16,6 +16,7 @@ import struct
 import subprocess
 import termios
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -255,6 +256,29 @@ def test_open_breaker_is_reported_and_a_manual_probe_runs(gpud: Program) -> None
     assert waits[0] == "the agent starts no GPU work (open): it hung"
     assert waits[1].startswith("  fix: ")
     assert [line.report.failure for line in made if isinstance(line, RanLine)] == [None]
+
+
+def test_graphs_are_left_out_without_an_agent_where_the_gpus_replay_may_hang(
+    gpud: Program, tmp_path: Path
+) -> None:
+    driver(gpud, "device.0.cc_major 12\ndevice.0.cc_minor 0\n")
+    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/osrelease").write_text("6.8.0-45-generic\n")
+    settings = parse(gpud.config.read_bytes(), {}, home=str(gpud.home))
+    settings = replace(settings, sysroot=str(tmp_path))
+
+    async def story() -> list[ProbeLine]:
+        launcher = Launcher(None)
+        try:
+            made = Session(settings, ProbeRequest(names=("launch",)), launcher)
+            return [line async for line in made.lines()]
+        finally:
+            launcher.close()
+
+    (ran,) = [line.report for line in asyncio.run(story()) if isinstance(line, RanLine)]
+    missing = {gap.mode: gap.reason for gap in ran.missing}
+    assert ran.failure is None
+    assert missing["graph"] == "left_out"
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])

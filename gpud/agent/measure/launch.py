@@ -313,7 +313,10 @@ class Launcher:
         return outcome.decode_specs(ended.stdout)
 
     async def inventory(self, job: Job, *, person: bool = False) -> Inventory:
-        """Ask CUDA which GPUs there are. ``Errors: Refused``; all else is in the inventory."""
+        """Ask CUDA which GPUs there are; a failure is in the inventory.
+
+        Errors: ``LaunchRefused``.
+        """
         work = _Work(job, INVENTORY_BUDGET_S, gpu=True, person=person)
         result, _, _ = await self._measure(work, Inventory)
         return Inventory(failure=result) if isinstance(result, Failure) else result
@@ -454,7 +457,7 @@ class Launcher:
         server, self._server = self._server, None
         if server is None:
             return
-        closing = _Work(Job("closing", server.gpu), END_S, gpu=server.gpu is not None, person=False)
+        closing = _Work(Job("closing", server.gpu), END_S, gpu=server.driver, person=False)
         leave = self._leave_hung and server.driver
         try:
             server.child.finish()
@@ -483,7 +486,7 @@ class Launcher:
             self._set(self.breaker.after_end(time.monotonic(), work.what))
 
     async def _locked(self, fd: int) -> bool:
-        """Wait for the lock; False where a stuck child has it. ``Errors: Refused``."""
+        """Wait for the lock; False where a stuck child has it. ``Errors: LaunchRefused``."""
         until_s = time.monotonic() + self._patience_s
         while not take_lock(fd):
             if self._is_stuck(fd):

@@ -15,7 +15,7 @@ from gpud.agent.measure.launch import Launcher, LaunchRefused, job_of
 from gpud.agent.state import containers
 from gpud.agent.state.changes import run_conditions
 from gpud.agent.state.gpus import with_devices
-from gpud.agent.state.known_faults import left_out
+from gpud.agent.state.known_faults import driver_version, left_out
 from gpud.agent.state.presence import misses_a_gpu
 from gpud.agent.state.runs import container_key, with_inventory, with_run, with_skip, with_specs
 from gpud.agent.state.snapshot import probe_key
@@ -205,7 +205,7 @@ class Pipeline:
         return devices
 
     async def _look(self) -> None:
-        """Take the list of GPUs. ``Errors: Refused``."""
+        """Take the list of GPUs. ``Errors: LaunchRefused``."""
         inventory = await self._launcher.inventory(job_of(self._settings))
         self._list_changed = self._last_inventory not in (None, inventory)
         self._inventory = self._last_inventory = inventory
@@ -238,7 +238,9 @@ class Pipeline:
     def job(self, spec: ProbeSpec, device: Device | None) -> Job:
         """Return the job of a run, without what may set off a known fault of this machine."""
         job = job_of(self._settings, spec, None if device is None else device.uuid)
-        modes = {} if device is None else left_out(self._board.read(), device)
+        snapshot = self._board.read()
+        read, driver = snapshot.machine.platform, driver_version(snapshot)
+        modes = {} if device is None else left_out(read, driver, device)
         return replace(job, cache_dir=self._cache_dir, left_out=modes)
 
     async def _finish(self, due: Due, report: RunReport, before: Admission) -> None:

@@ -25,6 +25,7 @@ from gpud.agent.measure.breaker import State
 from gpud.agent.measure.clocks import now
 from gpud.agent.measure.launch import LaunchRefused
 from gpud.agent.state.board import Board
+from gpud.agent.state.known_faults import left_out
 from gpud.agent.state.presence import nothing_expected, remembered
 from gpud.agent.state.snapshot import ChangesState, MachineState, MeasureState, Snapshot
 from gpud.agent.telemetry.answers import Telemetry
@@ -255,7 +256,9 @@ class Session:
         if self._pipeline is not None and spec is not None:
             return self._pipeline.job(spec, device)
         job = launch.job_of(self._settings, spec, None if device is None else device.uuid)
-        return dataclasses.replace(job, cache_dir=self._cache_dir())
+        read = platform.facts(self._settings.sysroot)
+        modes = {} if device is None else left_out(read, None, device)
+        return dataclasses.replace(job, cache_dir=self._cache_dir(), left_out=modes)
 
     def _cache_dir(self) -> str | None:
         """Return the agent's cache of compiled kernels: first_launch is another figure without.

@@ -118,8 +118,13 @@ def explained_signs(
 
 
 def paired(before: Pairs, signs: Signs, errors: Sequence[GpuError]) -> Pairs:
-    """Pair signs with failed GPU calls; a pair holds while its failure stands."""
-    still = {key: sign for key, sign in before.items() if key[1] in errors and key[0] in signs}
+    """Pair signs with failed GPU calls; a pair holds while the same call fails, however often."""
+    latest = {(error.where, error.what): error for error in errors}
+    still = {
+        (name, latest[error.where, error.what]): sign
+        for (name, error), sign in before.items()
+        if name in signs and (error.where, error.what) in latest
+    }
     new = {
         (name, error): sign
         for name, those in signs.items()
@@ -288,17 +293,19 @@ class KnownFaultWatch:
         where = advice.of(read)
         if where not in {Platform.WSL2, Platform.LINUX}:
             return ()
-        self._driver = _driver(snapshot) or self._driver
+        self._driver = driver_version(snapshot) or self._driver
         if inventory is not None and inventory.devices:
             devices = inventory.devices
             self._capabilities = tuple(dict.fromkeys(gpu.compute_capability for gpu in devices))
         return tuple(_facts(read, self._driver, capability) for capability in self._capabilities)
 
 
-def left_out(snapshot: Snapshot, gpu: Device) -> dict[str, str]:
-    """Return the modes of probes that are not to be measured on a GPU, each with the reason."""
-    facts = _facts(snapshot.machine.platform, _driver(snapshot), gpu.compute_capability)
-    return matching.left_out(catalogue(), facts)
+def left_out(read: Mapping[str, str], driver: str | None, gpu: Device) -> dict[str, str]:
+    """Return the modes of probes that are not to be measured on a GPU, each with the reason.
+
+    ``read``: the facts of the machine, as ``MachineState.platform`` has them.
+    """
+    return matching.left_out(catalogue(), _facts(read, driver, gpu.compute_capability))
 
 
 def _facts(
@@ -314,7 +321,8 @@ def _facts(
     )
 
 
-def _driver(snapshot: Snapshot) -> str | None:
+def driver_version(snapshot: Snapshot) -> str | None:
+    """Return the driver's version as the best source gave it last; None where none did."""
     readings = (
         reading.value
         for answer in answers.ranked(snapshot.telemetry)

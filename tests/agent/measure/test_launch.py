@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent import children
+from gpud.agent.measure import launch
 from gpud.agent.measure.breaker import Breaker, State
 from gpud.agent.measure.launch import Launcher, LaunchRefused
 from gpud.agent.state.board import Board
 from gpud.core.errors import WireError
 from gpud.core.sample import Backend, Job, Pace, ProbeSpec, Reason, RunReport, Skip, Unit
 from tests import snapshots
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -50,6 +51,24 @@ def run(folder: Path, script: str, *, backend: Backend = Backend.CUDA, **options
     return asyncio.run(
         launcher(folder, script, **options).run(spec(backend=backend), Job("launch"))
     )
+
+
+NEVER_ENDS = """
+import sys, time
+sys.stdin.readline()
+print('{"devices": []}', flush=True)
+time.sleep(600)
+"""
+
+
+async def test_child_that_listed_the_gpus_and_never_ends_is_a_hang_of_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "END_S", 0.1)
+    made = launcher(tmp_path, NEVER_ENDS, grace_s=LIMIT_S)
+    assert (await made.inventory(Job())).failure is None
+    assert made.standing.state is State.OPEN
+    made.close()
 
 
 def assert_nothing_left(pid_file: Path) -> None:

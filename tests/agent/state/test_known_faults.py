@@ -191,6 +191,16 @@ def test_alarm_holds_while_the_failure_does_and_not_longer() -> None:
     assert (fault.state, fault.alarm) == ("seen", False)
 
 
+def test_alarm_goes_on_while_round_after_round_fails() -> None:
+    machine = Machine()
+    machine.traces(AT_S, VA)
+    for at_s in (AT_S + 10, AT_S + 610, AT_S + 1210):
+        machine.run(HUNG, at_s)
+        assert machine.faults()[VA].alarm, at_s
+    machine.run(None, AT_S + 1810)
+    assert not machine.faults()[VA].alarm
+
+
 def test_failures_that_are_no_failed_gpu_calls_explain_nothing() -> None:
     machine = Machine()
     machine.traces(AT_S, VA)
