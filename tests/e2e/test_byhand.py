@@ -25,7 +25,7 @@ import pytest
 from gpud.agent import children, platform
 from gpud.agent.history.records import Run
 from gpud.agent.history.store import Store
-from gpud.agent.measure import launch
+from gpud.agent.measure import lock
 from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.session import Session
 from gpud.child import summary
@@ -110,11 +110,11 @@ def document(ran: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 @contextlib.contextmanager
 def taken_lock(gpud: Program, *, overdue_s: float = 3600.0) -> Iterator[int]:
     """The agent's lock in the hands of this process, as a child of the agent has it."""
-    fd = launch.open_lock(gpud.run_dir / "gpu.lock")
-    assert launch.take_lock(fd)
+    fd = lock.open_lock(gpud.run_dir / "gpu.lock")
+    assert lock.take_lock(fd)
     me = children.ref(os.getpid())
     assert me is not None
-    launch.note_holder(fd, launch.Holder(me, time.monotonic() + overdue_s, "nbody on GPU-\x1b1"))
+    lock.note_holder(fd, lock.Holder(me, time.monotonic() + overdue_s, "nbody on GPU-\x1b1"))
     try:
         yield fd
     finally:
@@ -124,7 +124,7 @@ def taken_lock(gpud: Program, *, overdue_s: float = 3600.0) -> Iterator[int]:
 def measuring(gpud: Program) -> int | None:
     """The child that has the lock and runs ``launch``."""
     with (gpud.run_dir / "gpu.lock").open("rb") as file:
-        results = launch.lock_holder(file.fileno())
+        results = lock.lock_holder(file.fileno())
     return results.process.pid if results is not None and "launch" in results.what else None
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import math
 import os
@@ -32,6 +31,7 @@ import structlog
 from gpud.agent import children
 from gpud.agent.measure import outcome
 from gpud.agent.measure.breaker import Breaker, Standing, State, standing
+from gpud.agent.measure.lock import Holder, lock_holder, note_holder, open_lock, take_lock
 from gpud.agent.state.runs import with_children
 from gpud.core import progress, wire
 from gpud.core.advice import Platform, Situation, worded, words
@@ -62,7 +62,6 @@ NOT_GIVEN_BACK = b"not given back: "
 INVENTORY_BUDGET_S = 10.0
 LIST_DEADLINE_S = 20.0
 LOCK_LOOK_S = 0.05
-LONGEST_LINE = 256
 
 ADVICE_LOCK = (
     "nothing is measured without it: look whether the directory is there, belongs to the agent's "
@@ -78,19 +77,6 @@ class LaunchRefused(Exception):  # noqa: N818  # it is an answer, not an error
         self.skip = skip
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """The child that has the lock.
-
-    Units: ``overdue_s`` is the CLOCK_MONOTONIC moment of this boot after which neither its own
-    alarm nor its parent's kill can have left it alive, unless the kernel keeps it.
-    """
-
-    process: ProcessRef
-    overdue_s: float
-    what: str  # "launch on GPU-..."
-
-
 def job_of(settings: Settings, spec: ProbeSpec | None = None, gpu: str | None = None) -> Job:
     """Return the job of a run on a GPU or the CPU, or without a probe that of the list of GPUs."""
     library, limit_s = settings.cuda.library, settings.cuda.start_limit_s
@@ -99,44 +85,6 @@ def job_of(settings: Settings, spec: ProbeSpec | None = None, gpu: str | None = 
         return job
     seed = secrets.randbelow(2**31 - 1) + 1
     return replace(job, probe=spec.name, gpu=gpu, budget_s=spec.budget_s, seed=seed)
-
-
-def open_lock(path: Path) -> int:
-    """Open the lock's file, making it if need be. Errors: ``OSError``."""
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o660)
-
-
-def take_lock(fd: int) -> bool:
-    """Take the lock if it is free; never waits."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def note_holder(fd: int, holder: Holder | None) -> None:
-    """Write into the lock's file who has it now, for an agent that is started meanwhile.
-
-    Errors: none; a full disk costs the line, and with it only what a later agent could tell.
-    """
-    with contextlib.suppress(OSError):
-        os.ftruncate(fd, 0)
-        if holder is not None:
-            process = holder.process
-            line = f"{process.pid} {process.start_ticks} {holder.overdue_s:.3f} {holder.what}"
-            os.pwrite(fd, f"{line[: LONGEST_LINE - 1]}\n".encode(), 0)
-
-
-def lock_holder(fd: int) -> Holder | None:
-    """Read who has the lock; None when the line names no process that lives."""
-    try:
-        text = os.pread(fd, LONGEST_LINE, 0).decode(errors="replace")
-        pid, ticks, overdue_s, what = text.rstrip("\n").split(" ", 3)
-        holder = Holder(ProcessRef(int(pid), int(ticks)), float(overdue_s), what)
-    except (OSError, ValueError):
-        return None
-    return holder if children.ref(holder.process.pid) == holder.process else None
 
 
 @dataclass(frozen=True, slots=True)

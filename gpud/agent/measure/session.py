@@ -24,6 +24,7 @@ from gpud.agent.measure import grace, launch
 from gpud.agent.measure.breaker import State
 from gpud.agent.measure.clocks import now
 from gpud.agent.measure.launch import LaunchRefused
+from gpud.agent.measure.lock import lock_holder
 from gpud.agent.state.board import Board
 from gpud.agent.state.known_faults import left_out
 from gpud.agent.state.presence import nothing_expected, remembered
@@ -321,7 +322,7 @@ def holder_of(lock: Path | None) -> str:
         if lock is not None:
             fd = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                holder = launch.lock_holder(fd)
+                holder = lock_holder(fd)
             finally:
                 os.close(fd)
     if holder is None:
