@@ -14,7 +14,7 @@ from gpud.core.settings import Secrets, parse, secret_keys
 
 TOP: Final = Path(__file__).resolve().parents[1]
 PAGES: Final = sorted(
-    {TOP / "README.md", *TOP.glob("docs/**/*.md"), *TOP.glob("deploy/**/*.md")}
+    {TOP / "README.md", TOP / "SECURITY.md", *TOP.glob("docs/**/*.md"), *TOP.glob("deploy/**/*.md")}
     - {TOP / "docs/metrics.md"}
 )
 TWO_SCREENS: Final = 100

@@ -10,8 +10,9 @@ ROOT = Path(__file__).resolve().parent.parent
 TOP = {
     *("gpud", "deploy", "tests", "docs", ".ci", "bashrc.snippet", "sudoers.snippet"),
     *("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", ".gitignore"),
+    *("LICENSE", "SECURITY.md"),
 }
-OPTIONAL = {"benchmarks", "LICENSE"}
+OPTIONAL = {"benchmarks"}
 
 # Split, so that this file is not its own finding.
 FOREIGN = re.compile(
