@@ -18,7 +18,8 @@ from gpud.core.errors import ConfigError, GpudError, NotRunningError
 from gpud.core.settings import Settings, config_path, parse
 from gpud.core.text import escaped, pasteable
 from gpud.output import say
-from gpud.reports import latest_root_report, lived_s, published_by, running
+from gpud.processes import lived_s
+from gpud.reports import latest_root_report, published_by, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

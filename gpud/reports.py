@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Final
@@ -12,7 +11,8 @@ from gpud.core import wire
 from gpud.core.clock import Instant
 from gpud.core.errors import WireError
 from gpud.core.proc import start_ticks
-from gpud.core.report import STALE_AFTER_S, ProcessRef, RootReport
+from gpud.core.report import STALE_AFTER_S, RootReport
+from gpud.processes import lived_s
 
 LARGEST: Final = 4 << 20
 """Bytes of root's report, many times over."""
@@ -63,9 +63,3 @@ def published_by(path: Path, report: RootReport | None) -> bool:
         return True
     process = report.agent.process
     return process is not None and time.time() - path.stat().st_mtime < lived_s(process)
-
-
-def lived_s(process: ProcessRef) -> float:
-    """Return for how long a process has lived, in seconds, with those that the machine slept."""
-    since_s = process.start_ticks / os.sysconf("SC_CLK_TCK")
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - since_s

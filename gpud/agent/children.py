@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpud.core.proc import start_ticks
-from gpud.core.report import ProcessRef
+from gpud.processes import ref
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from gpud.core.report import ProcessRef
 
 STDOUT_BYTES = 1 << 20
 STDERR_BYTES = 4096
@@ -222,6 +224,7 @@ async def run(  # noqa: PLR0913  # each is one thing a caller chooses
     end_talkative: bool = False,
     with_group: bool = False,
     kill: bool = True,
+    pass_fds: Sequence[int] = (),
 ) -> Ended:
     """Start ``command``, feed it ``stdin`` and wait for its end; ``started`` gets its identity.
 
@@ -234,7 +237,7 @@ async def run(  # noqa: PLR0913  # each is one thing a caller chooses
     with FileIO(os.memfd_create("stdin"), "r+") as memory:  # a pipe may not take it all at once
         memory.write(stdin)
         memory.seek(0)
-        child = Child(command, memory.fileno(), environment=environment)
+        child = Child(command, memory.fileno(), pass_fds=pass_fds, environment=environment)
     try:
         if child.reference is not None:
             started(child.reference)
@@ -296,15 +299,6 @@ async def _within(event: asyncio.Event, seconds: float) -> bool:
 
 
 # Identity, and what the kernel has a process do
-
-
-def ref(pid: int) -> ProcessRef | None:
-    """Look a living process up; None for none and for a zombie, which only waits to be reaped."""
-    try:
-        ticks = start_ticks(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
-    except OSError:
-        return None
-    return None if ticks is None else ProcessRef(pid, ticks)
 
 
 def signal_name(number: int) -> str:

@@ -211,17 +211,19 @@ class Machine:
                 return str(place)
         return None
 
-    def run(
+    def run(  # noqa: PLR0913  # each is one thing a check chooses
         self,
         command: Sequence[str],
         *,
         stdin: str = "",
         limit_s: float | None = None,
         kill: bool = True,
+        pass_fds: Sequence[int] = (),
+        started: Callable[[int], None] = lambda _: None,
     ) -> CommandResult:
         """Run a program that only reads, in plain English; kill it if it takes too long.
 
-        ``kill`` False: it is left alone then.
+        ``kill`` False: it is left alone then. ``started`` gets its pid.
         """
         limit_s = self.command_limit_s if limit_s is None else limit_s
         pipe = subprocess.PIPE
@@ -236,9 +238,11 @@ class Machine:
                 cwd="/",
                 env=ENVIRONMENT,
                 start_new_session=True,
+                pass_fds=tuple(pass_fds),
             )
         except OSError as error:
             return CommandResult(None, "", _reason(error))
+        started(process.pid)
         try:
             out, err = process.communicate(stdin, limit_s)
         except subprocess.TimeoutExpired:

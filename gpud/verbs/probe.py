@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from gpud import client
+from gpud import client, gpu_lock
 from gpud.arguments import INTERRUPTED, OK, PROBLEM
-from gpud.core.errors import DeniedError, NotRunningError
+from gpud.core.errors import NotRunningError
 from gpud.core.requests import BeginLine, ProbeRequest, WaitLine
 from gpud.core.sample import SCHEMA_VERSION
-from gpud.core.settings import GROUP, LOCK
 from gpud.core.text import escaped
 from gpud.output import plain
 from gpud.verbs.probe_outcome import ProbeOutcome
@@ -114,7 +112,7 @@ async def _measure_here(settings: Settings, request: ProbeRequest, progress: Pro
     from gpud.agent.measure.session import Session
     from gpud.core import advice
 
-    lock = _lock(settings)
+    lock = gpu_lock.existing(Path(settings.run_dir))
     if lock is None:
         progress.say(UNLOCKED)
     facts = platform.facts(settings.sysroot)
@@ -135,22 +133,6 @@ async def _measure_here(settings: Settings, request: ProbeRequest, progress: Pro
                 progress.take(line)
     finally:
         launcher.close()
-
-
-def _lock(settings: Settings) -> Path | None:
-    """Give the lock of the gpud that runs or ran here, None where none has since the boot.
-
-    Errors: ``DeniedError`` for who may not take it.
-    """
-    path = Path(settings.run_dir, LOCK)
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
-    except FileNotFoundError:
-        return None
-    except PermissionError as error:
-        fix = f"sudo usermod -aG {GROUP} $USER, then open a new terminal"
-        raise DeniedError(f"you may not take {path}", fix=fix) from error
-    return path
 
 
 class ProbeProgress:
@@ -194,9 +176,7 @@ class ProbeProgress:
             return "; nothing was running"
         who = "the child"
         if self.launcher is not None:
-            from gpud.agent.measure.session import holder_of
-
-            who = holder_of(self.launcher.lock_path)
+            who = gpu_lock.holder_of(self.launcher.lock_path)
         label = escaped(self._label or "the list of GPUs")
         return (
             f" in {label}. Killing GPU work can take the driver with it, so "

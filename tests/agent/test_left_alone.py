@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud import discovery
+from gpud import discovery, processes
 from gpud.agent import children
 from gpud.agent.measure.breaker import State
 from gpud.agent.measure.launch import Launcher, LaunchRefused
@@ -98,7 +98,7 @@ class Hung:
         """The process that is left alone."""
         left = self.launcher.breaker.left
         assert left is not None, self.function
-        assert children.ref(left.pid) == left
+        assert processes.ref(left.pid) == left
         return left.pid
 
     @contextlib.contextmanager
@@ -211,7 +211,7 @@ def test_agent_that_stops_leaves_the_child_in_the_driver(
         assert hung.signals() == []
         pid = int(hung.library.with_name("gpu.lock").read_text().split()[0])
         gone = asyncio.Event()
-        process = children.ref(pid)
+        process = processes.ref(pid)
         assert process is not None
         watch = children.Watch(process, gone.set)
         with hung.answered():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gpud import processes
 from gpud.agent import children
 from gpud.agent.measure.breaker import State
 from gpud.agent.measure.launch import Launcher, LaunchRefused
@@ -147,7 +148,7 @@ def test_driver_call_that_the_kernel_keeps_stops_gpu_work_until_it_ends(
         assert "wsl --shutdown" in (health.fix or "")
         stalled.answer()
         await agent.becomes(State.HALF_OPEN)
-        assert children.ref(left.pid) != left
+        assert processes.ref(left.pid) != left
         assert agent.metric("gpud_gpu_stuck") == 0
         good = await agent.launcher.run(LAUNCH, job)
         assert good.failure is None

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from gpud import gpu_lock
 from gpud.agent.capture import record
 from gpud.agent.capture.record import encode
 from gpud.core.sample import Reason
+from gpud.core.settings import LOCK
 from tests.captures.replay import decode, load, replayed
 from tests.captures.test_replay import GPUD, NOBODY, needs_root, recorded
 from tests.e2e.program import as_nobody
@@ -114,6 +116,27 @@ def test_cuda_is_not_asked_in_the_first_minute_of_wsl(tmp_path: Path) -> None:
     assert failure is not None
     assert failure.reason is Reason.NOT_READY
     assert failure.detail.startswith("not asked: GPU work begins at ")
+
+
+@needs_root
+def test_cuda_is_not_asked_while_another_process_has_the_lock(tmp_path: Path) -> None:
+    path = tmp_path / "home/run/gpud" / LOCK
+    path.parent.mkdir(parents=True)
+    fd, me = gpu_lock.open_lock(path), os.getpid()
+    path.chmod(0o666)
+    assert gpu_lock.take_lock(fd)
+    failures = []
+    with replayed(load("wsl2-desktop"), tmp_path) as machine:
+        for limit_s in (100.0, -100.0):
+            gpu_lock.note_child(fd, me, limit_s, "launch on GPU-1")
+            failures.append(decode(recorded(machine, tmp_path, "-o", "-").stdout).cuda.failure)
+        os.close(fd)
+        free = decode(recorded(machine, tmp_path, "-o", "-").stdout)
+    for failure, reason in zip(failures, (Reason.NOT_READY, Reason.HUNG), strict=True):
+        assert failure is not None
+        assert failure.reason is reason
+        assert re.match(r"not asked: process \d+ \(launch on GPU-1\)", failure.detail)
+    assert free.cuda.failure is None
 
 
 @needs_root

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gpud import gpu_lock
 from gpud.core.sample import Device, Failure, Inventory, Reason
 from gpud.core.sections import CudaSettings
+from gpud.core.settings import LOCK
 from gpud.doctor.checks.driver import driver, telemetry
 from gpud.doctor.checks.libraries import libcuda
 from gpud.doctor.machine import Machine
@@ -28,10 +31,6 @@ from tests.doctor.trees import (
 )
 from tests.standins.build import build_libcuda, rewrite_script
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes a device")
 DEVICE = Device(0, "GPU-1", "RTX", "0", "8.9", 1, 1, 1)
@@ -86,6 +85,39 @@ def test_driver_is_left_alone_in_the_first_90_s_of_wsl(tmp_path: Path) -> None:
     (tmp_path / "proc/uptime").write_text("91.00 1.00\n")
     expect(libcuda.look(made), OK, "CUDA 12")
     assert (tmp_path / "calls").exists()
+
+
+def test_driver_is_not_asked_while_another_process_has_the_lock(tmp_path: Path) -> None:
+    made = with_libraries(tmp_path, cuda=f"log {tmp_path}/calls\n")
+    path = Path(made.settings.run_dir, LOCK)
+    path.parent.mkdir(parents=True)
+    fd, me = gpu_lock.open_lock(path), os.getpid()
+    assert gpu_lock.take_lock(fd)
+    gpu_lock.note_child(fd, me, 100.0, "launch on GPU-1")
+    expect(libcuda.look(made), UNKNOWN, f"not asked: process {me} (launch on GPU-1)")
+    gpu_lock.note_child(fd, me, -100.0, "launch on GPU-1")
+    expect(libcuda.look(made), PROBLEM, "does not go away", fix="wsl --shutdown")
+    assert not (tmp_path / "calls").exists()
+    os.close(fd)
+    expect(libcuda.look(made), OK, "CUDA 12")
+    assert (tmp_path / "calls").exists()
+
+
+def test_child_that_hangs_for_the_doctor_keeps_the_lock_until_it_ends(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    made = with_libraries(tmp_path, cuda=f"stall cuInit {tmp_path}/fifo\n")
+    path = Path(made.settings.run_dir, LOCK)
+    path.parent.mkdir(parents=True)
+    fd = gpu_lock.open_lock(path)
+    expect(libcuda.look(replace(made, command_limit_s=1.0)), PROBLEM, "does not answer")
+    assert not gpu_lock.take_lock(fd)
+    holder = gpu_lock.lock_holder(fd)
+    assert holder is not None
+    assert holder.what == "inventory"
+    expect(libcuda.look(made), UNKNOWN, f"not asked: process {holder.process.pid} (inventory)")
+    (tmp_path / "fifo").write_text("the driver returns")
+    until(lambda: gpu_lock.take_lock(fd), "the end of the child")
+    os.close(fd)
 
 
 def running(tree: Path, document: dict[str, Any]) -> Machine:

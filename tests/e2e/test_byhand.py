@@ -22,10 +22,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.agent import children, platform
+from gpud import gpu_lock, processes
+from gpud.agent import platform
 from gpud.agent.history.records import Run
 from gpud.agent.history.store import Store
-from gpud.agent.measure import lock
 from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.session import Session
 from gpud.child import summary
@@ -110,11 +110,12 @@ def document(ran: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 @contextlib.contextmanager
 def taken_lock(gpud: Program, *, overdue_s: float = 3600.0) -> Iterator[int]:
     """The agent's lock in the hands of this process, as a child of the agent has it."""
-    fd = lock.open_lock(gpud.run_dir / "gpu.lock")
-    assert lock.take_lock(fd)
-    me = children.ref(os.getpid())
+    fd = gpu_lock.open_lock(gpud.run_dir / "gpu.lock")
+    assert gpu_lock.take_lock(fd)
+    me = processes.ref(os.getpid())
     assert me is not None
-    lock.note_holder(fd, lock.Holder(me, time.monotonic() + overdue_s, "nbody on GPU-\x1b1"))
+    holder = gpu_lock.Holder(me, time.monotonic() + overdue_s, "nbody on GPU-\x1b1")
+    gpu_lock.note_holder(fd, holder)
     try:
         yield fd
     finally:
@@ -124,7 +125,7 @@ def taken_lock(gpud: Program, *, overdue_s: float = 3600.0) -> Iterator[int]:
 def measuring(gpud: Program) -> int | None:
     """The child that has the lock and runs ``launch``."""
     with (gpud.run_dir / "gpu.lock").open("rb") as file:
-        results = lock.lock_holder(file.fileno())
+        results = gpu_lock.lock_holder(file.fileno())
     return results.process.pid if results is not None and "launch" in results.what else None
 
 

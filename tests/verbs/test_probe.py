@@ -223,7 +223,7 @@ def test_difference_has_its_sign_and_two_figures_or_so(ratio: float, words: str)
 
 
 def test_probes_are_listed_without_running_any_or_taking_the_lock(tmp_path: Path) -> None:
-    (tmp_path / "run/gpud/agent/gpu.lock").mkdir(parents=True)  # nothing could open it for writing
+    (tmp_path / "run/gpud/gpu.lock").mkdir(parents=True)  # nothing could open it for writing
     shown = called(tmp_path, "probe", "--list").out
     assert re.search(
         r"^nbody +cuda +large +at most \d+ s, \S+ s of it GPU time$", shown, re.MULTILINE

@@ -1,9 +1,10 @@
 """Record a machine: what gpud asks of one and what it answered, as one JSON document.
 
-Every part is asked at once, each with a deadline, and none of them is needed. Nothing here loads a
-driver: NVML is asked by its helper, CUDA by a probe child that makes no context. What Windows
-serves (its drives, the driver store) may not answer for minutes or ever, so it is looked at by a
-program of its own: ``python -I -m gpud.agent.capture.record SYSROOT`` prints that part.
+Parts are asked at once, CUDA after the others, each with a deadline; none of them is needed.
+Nothing here loads a driver: NVML is asked by its helper, CUDA by a probe child that makes no
+context. What Windows serves (its drives, the driver store) may not answer for minutes or ever, so
+it is looked at by a program of its own: ``python -I -m gpud.agent.capture.record SYSROOT`` prints
+that part.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 import gpud
-from gpud import regular_file
+from gpud import gpu_lock, regular_file
 from gpud.agent import children, platform
 from gpud.agent.capture import faults
 from gpud.agent.children import ENVIRONMENT
@@ -34,12 +35,13 @@ from gpud.agent.telemetry.sources import nvidia_smi, nvidia_smi_exe
 from gpud.agent.telemetry.sources.nvml import candidates
 from gpud.core import exposure, wire, wsl
 from gpud.core.advice import CONTAINER_MARKS
-from gpud.core.errors import TelemetryError, WireError
+from gpud.core.errors import DeniedError, TelemetryError, WireError
 from gpud.core.sample import Failure, Inventory, Job, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from gpud.core.report import ProcessRef
     from gpud.core.settings import Settings
 
 SCHEMA_VERSION: Final = 1
@@ -47,7 +49,7 @@ RECORDED: Final = "recorded"
 
 PYTHON = (sys.executable, "-I", "-m")
 DEADLINE_S, GRACE_S = 5.0, 1.0
-"""Of each part, all but the first at once; and for a killed process to go."""
+"""Of each part, all but the first and the last at once; and for a killed process to go."""
 CUDA_START_LIMIT_S = 3.75  # the child ends itself before it has to be killed
 MOST_NAMES, MOST_FOLDERS = 4096, 64
 """Of the names in one folder, and of folders of one kind."""
@@ -145,13 +147,13 @@ async def record(settings: Settings, config: Path, *, smi: bool) -> Capture:
     status = await document("status", *ours, "status", "--json")
     breaker = status.get("breaker") if isinstance(status, dict) else None
     hangs = hang_of(breaker)
-    doctor, store, nvml, cuda, content = await asyncio.gather(
+    doctor, store, nvml, content = await asyncio.gather(
         document("doctor", *ours, "doctor", "--json"),
         document("windows", "gpud.agent.capture.record", settings.sysroot),
         _nvml(settings, hangs),
-        _cuda(settings, hangs),
         _programs(settings, smi=smi and not hangs),
     )
+    cuda = await _cuda(settings, hangs)  # not beside the doctor, which may ask as well
     root, of_windows = Path(settings.sysroot), store or {"files": {}, "driver_store": {}}
     capture = Capture(
         gpud=gpud.__version__,
@@ -223,10 +225,8 @@ async def _cuda(settings: Settings, hangs: str | None) -> Inventory:
         start_limit_s=CUDA_START_LIMIT_S,
         alarm=not leave,
     )
-    command = (*PYTHON, "gpud.child", "--serve")
     try:
-        ended = await _answer(command, json.dumps(asdict(job)).encode(), kill=not leave)
-        answer = wire.decode(ended.stdout, Inventory)
+        answer = wire.decode((await _listed(settings, job)).stdout, Inventory)
     except TelemetryError as error:
         return Inventory(failure=Failure(Reason(error.reason), str(error)))
     except WireError as error:
@@ -238,6 +238,29 @@ async def _cuda(settings: Settings, hangs: str | None) -> Inventory:
     return replace(answer, library=library, failure=failure)
 
 
+async def _listed(settings: Settings, job: Job) -> children.Ended:
+    """Have a probe child list the GPUs, under the lock. ``Errors: TelemetryError``."""
+
+    def note(process: ProcessRef) -> None:
+        if lock is not None:
+            gpu_lock.note_child(lock, process.pid, DEADLINE_S, "inventory")
+
+    try:
+        with gpu_lock.taken(Path(settings.run_dir)) as lock:
+            return await _answer(
+                (*PYTHON, "gpud.child", "--serve"),
+                json.dumps(asdict(job)).encode(),
+                kill=job.alarm,
+                started=note,
+                pass_fds=() if lock is None else (lock,),
+            )
+    except gpu_lock.LockTakenError as taken:
+        reason = Reason.HUNG if taken.stuck else Reason.NOT_READY
+        raise TelemetryError(f"not asked: {taken}, has the GPU", reason=reason) from taken
+    except (DeniedError, OSError) as error:
+        raise TelemetryError(f"not asked: {error}", reason=Reason.NOT_PERMITTED) from error
+
+
 def _inside(settings: Settings, words: str) -> str:
     """Name what lies below the tree by its path on the machine."""
     root = settings.sysroot.rstrip("/")
@@ -246,11 +269,24 @@ def _inside(settings: Settings, words: str) -> str:
     return words.replace(f"{os.path.realpath(root)}/", "/").replace(f"{root}/", "/")
 
 
-async def _answer(command: Sequence[str], stdin: bytes, *, kill: bool = True) -> children.Ended:
+async def _answer(
+    command: Sequence[str],
+    stdin: bytes,
+    *,
+    kill: bool = True,
+    started: Callable[[ProcessRef], None] = lambda _: None,
+    pass_fds: Sequence[int] = (),
+) -> children.Ended:
     """Run a program of gpud's to its end. ``Errors: TelemetryError`` without an answer."""
     try:
         ended = await children.run(
-            command, stdin, deadline_s=DEADLINE_S, grace_s=GRACE_S, kill=kill
+            command,
+            stdin,
+            deadline_s=DEADLINE_S,
+            grace_s=GRACE_S,
+            kill=kill,
+            started=started,
+            pass_fds=pass_fds,
         )
     except OSError as error:
         words = f"cannot start {command[0]}: {error.strerror}"

@@ -31,7 +31,6 @@ import structlog
 from gpud.agent import children
 from gpud.agent.measure import outcome
 from gpud.agent.measure.breaker import Breaker, Standing, State, standing
-from gpud.agent.measure.lock import Holder, lock_holder, note_holder, open_lock, take_lock
 from gpud.agent.state.runs import with_children
 from gpud.core import progress, wire
 from gpud.core.advice import Platform, Situation, worded, words
@@ -39,6 +38,7 @@ from gpud.core.errors import WireError
 from gpud.core.progress import Note
 from gpud.core.report import ProcessRef
 from gpud.core.sample import Backend, Failure, Inventory, Job, ProbeSpec, Reason, RunReport, Skip
+from gpud.gpu_lock import Holder, lock_holder, note_holder, open_lock, take_lock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpud import processes
 from gpud.agent import children
 from gpud.core import wire
 from gpud.core.advice import Situation
@@ -208,7 +209,7 @@ def _of_hang(call: str | None, *, start_up: bool) -> Situation:
 
 
 def _staying(ended: Ended) -> str:
-    process = children.ref(ended.pid)
+    process = processes.ref(ended.pid)
     condition = children.condition(process) if process is not None else None
     what = "does not go away" if ended.killed else "is left alone"
     return f"process {ended.pid} {what}" + (f" ({condition})" if condition else "")

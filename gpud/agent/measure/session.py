@@ -6,7 +6,6 @@ The agent runs a session for a client of its socket, ``gpud probe`` itself where
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import os
 import time
@@ -24,7 +23,6 @@ from gpud.agent.measure import grace, launch
 from gpud.agent.measure.breaker import State
 from gpud.agent.measure.clocks import now
 from gpud.agent.measure.launch import LaunchRefused
-from gpud.agent.measure.lock import lock_holder
 from gpud.agent.state.board import Board
 from gpud.agent.state.known_faults import left_out
 from gpud.agent.state.presence import nothing_expected, remembered
@@ -46,6 +44,7 @@ from gpud.core.requests import (
 from gpud.core.sample import Backend, Inventory, RunReport, Skip
 from gpud.core.stats import median
 from gpud.core.text import escaped
+from gpud.gpu_lock import holder_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -71,7 +70,6 @@ NOT_COUNTED: Final = (
     "you may not write gpud's count of GPU contexts: those of this run are not in it (run "
     "`gpud up` first, then the agent counts them)"
 )
-TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Session:
@@ -310,27 +308,6 @@ def chosen(devices: Sequence[Device], names: Sequence[str]) -> Sequence[Device]:
             raise ConfigError(escaped(f"{fault} {name:.60}; there are: {listed or 'none'}"))
         selected[fitting[0].uuid] = fitting[0]
     return tuple(selected.values())
-
-
-def holder_of(lock: Path | None) -> str:
-    """Name the process that has the lock, what it does and for how long it has run.
-
-    Errors: none; a holder that cannot be read is "another process".
-    """
-    holder = None
-    with contextlib.suppress(OSError):
-        if lock is not None:
-            fd = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                holder = lock_holder(fd)
-            finally:
-                os.close(fd)
-    if holder is None:
-        return "another process"
-    # /proc/PID/stat counts from the boot, sleep included.
-    begun_s = holder.process.start_ticks / TICKS_PER_S
-    age_s = max(time.clock_gettime(time.CLOCK_BOOTTIME) - begun_s, 0.0)
-    return f"process {holder.process.pid} ({escaped(holder.what)}), which has run for {age_s:.0f} s"
 
 
 async def _no_gpu(settings: Settings, facts: Mapping[str, str], inventory: Inventory) -> str | None:

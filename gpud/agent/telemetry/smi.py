@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from gpud import processes
 from gpud.agent import children, platform
 from gpud.agent.telemetry import answers, smi_output, windows
 from gpud.core import wire
@@ -94,7 +95,7 @@ class NvidiaSmi:
         off = answers.of_machine(telemetry, "exposed", now_s) == "disabled"
         if self._asked or better or off or now_s < self._note.retry_mono_s:
             return False
-        return last is None or children.ref(last.pid) != last
+        return last is None or processes.ref(last.pid) != last
 
     async def _ask(self, program: SmiProgram) -> tuple[Reading, ...]:
         """Start it and read its answer. ``Errors: TelemetryError``."""

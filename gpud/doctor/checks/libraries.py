@@ -11,10 +11,13 @@ import os
 import re
 import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import msgspec
 
+from gpud import gpu_lock
 from gpud.core.advice import Situation
+from gpud.core.errors import GpudError
 from gpud.core.sample import Job
 from gpud.core.wsl import boot_rest_s
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
@@ -67,24 +70,52 @@ def _offered(machine: Machine, library: LibraryFiles) -> Finding:
 
 def _from_child(machine: Machine, library: LibraryFiles) -> Finding:
     """Ask a probe child, which makes no context."""
-    settings, grace_s = machine.settings, machine.settings.gate.boot_grace_s
+    grace_s = machine.settings.gate.boot_grace_s
     if grace_s:  # which GPU it is only CUDA could tell
         grace_s = max(grace_s, *(entry.boot_grace_s for entry in catalogue()))
     if machine.wsl == "2" and boot_rest_s(grace_s, machine.text("/proc/uptime")):
         return unknown(f"not asked in the first {grace_s:g} s of WSL", "ask again in a minute")
-    leave, limit_s = settings.cuda.leaves_hung(machine.wsl), machine.command_limit_s
+    return _alone(machine, library)
+
+
+def _alone(machine: Machine, library: LibraryFiles) -> Finding:
+    """Ask a probe child while nothing else does, as every piece of GPU work does."""
+    try:
+        with gpu_lock.taken(Path(machine.settings.run_dir)) as lock:
+            return _listed(machine, library, lock)
+    except gpu_lock.LockTakenError as taken:
+        if taken.stuck:
+            return problem(f"{taken} and does not go away", machine.fix(Situation.HUNG))
+        return unknown(f"not asked: {taken}, has the GPU", "ask again in a moment")
+    except GpudError as error:
+        return unknown(f"not asked: {error}", error.fix)
+    except OSError as error:
+        return unknown(f"not asked: cannot take gpud's lock: {error.strerror}")
+
+
+def _listed(machine: Machine, library: LibraryFiles, lock: int | None) -> Finding:
+    """Have a probe child, which inherits the lock, list the GPUs."""
+    settings, limit_s = machine.settings, machine.command_limit_s
+    leave = settings.cuda.leaves_hung(machine.wsl)
     job = Job(
         cuda_library=settings.cuda.library,
         sysroot=settings.sysroot,
         start_limit_s=limit_s,
         alarm=not leave,
     )
-    command = [sys.executable, "-I", "-m", "gpud.child", "--serve"]
+    limit_s = limit_s if leave else NEVER_S
+
+    def note(pid: int) -> None:
+        if lock is not None:
+            gpu_lock.note_child(lock, pid, limit_s, "inventory")
+
     ended = machine.run(
-        command,
+        [sys.executable, "-I", "-m", "gpud.child", "--serve"],
         stdin=json.dumps(asdict(job)),
-        limit_s=limit_s if leave else NEVER_S,
+        limit_s=limit_s,
         kill=not leave,
+        pass_fds=() if lock is None else (lock,),
+        started=note,
     )
     try:
         return _inventory(machine, msgspec.json.decode(ended.stdout, type=CudaReport), library)

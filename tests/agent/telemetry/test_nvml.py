@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent import children
+from gpud import processes
 from gpud.agent.measure import conditions
 from gpud.agent.telemetry.sources import nvml
 from gpud.agent.telemetry.sources.nvml import HELPER
@@ -253,7 +253,7 @@ async def test_while_a_helper_that_was_killed_stays_no_other_is_started(
         stays = source.source._stuck
         assert stays is not None
         stalled.answer()
-        await asyncio.to_thread(until, lambda: children.ref(stays.pid) is None, "its end")
+        await asyncio.to_thread(until, lambda: processes.ref(stays.pid) is None, "its end")
         source.clock.ahead_s += nvml.KILL_AFTER_S
         source.patient()
         assert (await source.fields())["power_watts"] == 23.5

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpud import processes
 from gpud.agent import children
 from gpud.agent.measure.breaker import Standing, State
 from gpud.agent.telemetry.smi import REST_S
@@ -158,13 +159,13 @@ async def test_a_program_that_an_earlier_agent_left_running_is_waited_for(world:
     asking.cancel()  # the agent ends
     await asyncio.wait([asking])
     pid = int(until(lambda: (world.root / "pid").read_text().strip(), "its pid"))
-    process = children.ref(pid)
+    process = processes.ref(pid)
     world.later(4000)
     world.says("bin/nvidia-smi", line() + "\n")
     source = world.source(path)
     assert await world.collect(source) is None
     os.kill(pid, 9)
-    await soon(lambda: children.ref(pid) != process, "its end")
+    await soon(lambda: processes.ref(pid) != process, "its end")
     assert await world.collect(source) is not None
     children.reap()
 

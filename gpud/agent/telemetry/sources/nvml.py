@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from gpud import processes
 from gpud.agent import children
 from gpud.agent.children import ENVIRONMENT
 from gpud.agent.measure import conditions
@@ -245,7 +246,7 @@ class Nvml:
     async def _start(self) -> None:
         """Start the helper. Errors: ``TelemetryError``."""
         stuck = self._stuck
-        if stuck is not None and children.ref(stuck.pid) == stuck:
+        if stuck is not None and processes.ref(stuck.pid) == stuck:
             state = children.condition(stuck)
             words = f"process {stuck.pid} was killed in a call of NVML and stays ({state})"
             raise self._failed(words, "stuck", advice.words(Situation.HUNG, self._platform))
@@ -285,7 +286,7 @@ class Nvml:
         assert helper.stdin is not None  # noqa: S101  # PIPE above
         helper.stdin.close()
         children.leave(helper)
-        reference = children.ref(helper.pid)
+        reference = processes.ref(helper.pid)
         if (code := await _exit_code(helper, reference)) is None:
             helper.kill()
             if (code := await _exit_code(helper, reference)) is None:

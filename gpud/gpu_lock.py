@@ -1,0 +1,150 @@
+"""Lock on GPU work: a file that one child at a time has locked, and the line in it that names it.
+
+A child inherits the descriptor, so the lock is held for just as long as the child lives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gpud import processes
+from gpud.core.errors import DeniedError
+from gpud.core.report import ProcessRef
+from gpud.core.settings import GROUP, LOCK
+from gpud.core.text import escaped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LONGEST_LINE: Final = 256
+GOES_S: Final = 5.0
+"""How long a child may take to go after its limit."""
+SOMEBODY: Final = "another process"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The child that has the lock.
+
+    Units: ``overdue_s`` is the CLOCK_MONOTONIC moment of this boot after which neither its own
+    alarm nor its parent's kill can have left it alive, unless the kernel keeps it.
+    """
+
+    process: ProcessRef
+    overdue_s: float
+    what: str  # "launch on GPU-..."
+
+    def __str__(self) -> str:
+        """Name the process, what it does and for how long it has run."""
+        age_s = processes.lived_s(self.process)
+        return f"process {self.process.pid} ({escaped(self.what)}), which has run for {age_s:.0f} s"
+
+
+class LockTakenError(Exception):
+    """Another process has the lock. ``stuck``: it should have ended before."""
+
+    def __init__(self, holder: Holder | None) -> None:
+        super().__init__(str(holder or SOMEBODY))
+        self.stuck = holder is not None and time.monotonic() >= holder.overdue_s
+
+
+def open_lock(path: Path) -> int:
+    """Open the lock's file, making it if need be. Errors: ``OSError``."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o660)
+
+
+def take_lock(fd: int) -> bool:
+    """Take the lock if it is free; never waits."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def note_holder(fd: int, holder: Holder | None) -> None:
+    """Write into the lock's file who has it now, for an agent that is started meanwhile.
+
+    Errors: none; a full disk costs the line, and with it only what a later agent could tell.
+    """
+    with contextlib.suppress(OSError):
+        os.ftruncate(fd, 0)
+        if holder is not None:
+            process = holder.process
+            line = f"{process.pid} {process.start_ticks} {holder.overdue_s:.3f} {holder.what}"
+            os.pwrite(fd, f"{line[: LONGEST_LINE - 1]}\n".encode(), 0)
+
+
+def note_child(fd: int, pid: int, limit_s: float, what: str) -> None:
+    """Write into the lock's file that a child has it that ends within ``limit_s``."""
+    if (process := processes.ref(pid)) is not None:
+        note_holder(fd, Holder(process, time.monotonic() + limit_s + GOES_S, what))
+
+
+def lock_holder(fd: int) -> Holder | None:
+    """Read who has the lock; None when the line names no process that lives."""
+    try:
+        text = os.pread(fd, LONGEST_LINE, 0).decode(errors="replace")
+        pid, ticks, overdue_s, what = text.rstrip("\n").split(" ", 3)
+        holder = Holder(ProcessRef(int(pid), int(ticks)), float(overdue_s), what)
+    except (OSError, ValueError):
+        return None
+    return holder if processes.ref(holder.process.pid) == holder.process else None
+
+
+def existing(run_dir: Path) -> Path | None:
+    """Return the lock of the gpud that runs or ran here, None where none has since the boot.
+
+    Errors: ``DeniedError`` for who may not take it.
+    """
+    path = run_dir / LOCK
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
+    except FileNotFoundError:
+        return None
+    except PermissionError as error:
+        fix = f"sudo usermod -aG {GROUP} $USER, then open a new terminal"
+        raise DeniedError(f"you may not take {path}", fix=fix) from error
+    return path
+
+
+@contextlib.contextmanager
+def taken(run_dir: Path) -> Iterator[int | None]:
+    """Take the lock for a child that inherits the descriptor; None where there is no lock.
+
+    Errors: ``LockTakenError``; ``DeniedError`` for who may not take it.
+    """
+    path = existing(run_dir)
+    if path is None:
+        yield None
+        return
+    fd = open_lock(path)
+    try:
+        if not take_lock(fd):
+            raise LockTakenError(lock_holder(fd))
+        note_holder(fd, None)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def holder_of(lock: Path | None) -> str:
+    """Name the process that has the lock, what it does and for how long it has run.
+
+    Errors: none; a holder that cannot be read is "another process".
+    """
+    holder = None
+    with contextlib.suppress(OSError):
+        if lock is not None:
+            fd = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                holder = lock_holder(fd)
+            finally:
+                os.close(fd)
+    return str(holder or SOMEBODY)
