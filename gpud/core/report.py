@@ -196,7 +196,6 @@ class KernelLogReport(msgspec.Struct, frozen=True):
     recent: dict[str, int] = {}  # troubles of the last while, by reason
     unusual: bool = False  # more failed calls of other kinds than this machine's usual
     traces: dict[str, FaultTrace] = {}  # by id of the catalogue's entry
-    catalogue: str | None = None  # why no traces are looked for
 
 
 class RootReport(msgspec.Struct, frozen=True):

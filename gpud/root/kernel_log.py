@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpud.core import wire
 from gpud.core.report import KernelLogReport, KernelTrouble
 from gpud.known_issues.catalogue import TextOrigin, catalogue
 from gpud.known_issues.matching import patterns
@@ -23,8 +21,6 @@ from gpud.root.traces import KnownTraces
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from gpud.root.traces import Patterns
 
 LOOK_EVERY_S = 1.0
 OPEN_AGAIN_S = 60.0
@@ -59,7 +55,7 @@ class KernelLog:
         self._overruns = 0
         self._tally = dxg.Tally()
         self._last: KernelTrouble | None = None
-        self._patterns, self._no_catalogue = _known()
+        self._patterns = patterns(catalogue(), TextOrigin.KERNEL_LOG)
         self._traces = KnownTraces(self._patterns)
 
     def step(self, now_s: float) -> None:
@@ -90,7 +86,6 @@ class KernelLog:
             recent={str(kind): count for kind, count in tally.recent(boot_s).items()},
             unusual=tally.unusual(boot_s),
             traces=dict(self._traces.found),
-            catalogue=self._no_catalogue,
         )
 
     def close(self) -> None:
@@ -139,11 +134,3 @@ class KernelLog:
         unknown = ("failed", f"{{path}}: {error.strerror}")
         reason, detail = _WHY.get(error.errno or 0, unknown)
         self._unreadable = (reason, detail.format(path=self._path))
-
-
-def _known() -> tuple[Patterns, str | None]:
-    """Return the catalogue's patterns for the kernel's log, or the reason why there are none."""
-    try:
-        return patterns(catalogue(), TextOrigin.KERNEL_LOG), None
-    except (OSError, *wire.UNREADABLE, re.error, OverflowError) as error:
-        return {}, f"the catalogue of known faults cannot be used: {error}"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.known_issues import catalogue
 from gpud.root.kernel_log import LOOK_EVERY_S, MOST_RECORDS, OPEN_AGAIN_S, KernelLog
 from tests.kmsg import Kernel
 from tests.known_issues.frames import HANDLE_TABLE, HEALTHY
@@ -83,7 +82,6 @@ def test_traces_of_known_faults_are_counted_from_records_and_frames_of_records(
     log = KernelLog(str(kernel.sysroot), boot_s=lambda: 65.0)
     log.step(100.0)
     report = log.report()
-    assert report.catalogue is None
     assert {entry: trace.count for entry, trace in report.traces.items()} == {
         "wsl-41062-create-process-75": 1,
         "wsl-12476-hmgrtable-panic": 1,
@@ -106,25 +104,6 @@ def test_frame_that_is_written_over_two_looks_is_one_trace(kernel: Kernel) -> No
         kernel.says(line, at_s=60.0)
     log.step(100.0 + LOOK_EVERY_S)
     assert log.report().traces["wsl-12476-hmgrtable-panic"].count == 1
-    log.close()
-
-
-@pytest.mark.parametrize("text", ["[{}]", "\xff", None])
-def test_catalogue_that_cannot_be_used_costs_the_traces_and_nothing_else(
-    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
-) -> None:
-    broken = tmp_path / "catalogue.json"
-    if text is not None:
-        broken.write_text(text)
-    monkeypatch.setattr(catalogue, "FILE", broken)
-    catalogue.catalogue.cache_clear()
-    kernel.says(LOST)
-    log = KernelLog(str(kernel.sysroot))
-    catalogue.catalogue.cache_clear()
-    log.step(0.0)
-    report = log.report()
-    assert (report.counts["message_lost"], report.traces) == (1, {})
-    assert "catalogue" in (report.catalogue or "")
     log.close()
 
 

@@ -15,7 +15,7 @@ import structlog
 from gpud.agent.state.health import SEVERITY, FailureSeverity
 from gpud.agent.state.snapshot import KnownFault
 from gpud.agent.telemetry import answers
-from gpud.core import advice, wire
+from gpud.core import advice
 from gpud.core.advice import Platform
 from gpud.core.health import Level
 from gpud.core.sample import Backend
@@ -240,12 +240,8 @@ class KnownFaultWatch:
         self._errors: dict[str, FaultSign] = {}
         self._pairs: Pairs = {}
         self._inputs: object = None
-        try:
-            self._entries = catalogue()
-            self._regexes = {where: patterns(self._entries, where) for where in TextOrigin}
-        except (OSError, *wire.UNREADABLE, re.error, OverflowError) as error:
-            log.warning("catalogue_unusable", error=str(error))
-            self._entries, self._regexes = (), {where: {} for where in TextOrigin}
+        self._entries = catalogue()
+        self._regexes = {where: patterns(self._entries, where) for where in TextOrigin}
         common = common_regexes(self._entries)
         self._common = {
             name

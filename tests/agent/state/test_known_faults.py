@@ -14,7 +14,6 @@ from gpud.agent.state.known_faults import NEAR_S, KnownFaultWatch
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.report import FaultTrace, KernelLogReport
 from gpud.core.sample import Backend, Failure, Inventory, Reading, Reason, RunReport
-from gpud.known_issues import catalogue
 from tests import snapshots
 from tests.events import (
     breaker_changed,
@@ -29,8 +28,6 @@ from tests.events import source_answered as answered
 from tests.snapshots import DEVICE
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gpud.agent.state.snapshot import KnownFault
 
 AT_S = 1_700_000_000.0
@@ -332,13 +329,3 @@ def test_nothing_is_published_while_nothing_changes() -> None:
     before = machine.board.read()
     machine.watch.look()
     assert machine.board.read() is before
-
-
-def test_catalogue_that_cannot_be_read_costs_the_known_faults_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(catalogue, "FILE", tmp_path / "absent.json")
-    catalogue.catalogue.cache_clear()
-    machine = Machine(kernel="6.6.75.3-microsoft-standard-WSL2")
-    catalogue.catalogue.cache_clear()
-    assert machine.states() == {}
