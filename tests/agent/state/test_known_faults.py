@@ -59,7 +59,9 @@ class Machine:
         readings = () if driver is None else (reading,)
         post(self.board, answered(Answer("nvml", 4, AT_S, 0.0, readings, **answer), AT_S))
 
-    def traces(self, at_s: float, *entries: str, count: int = 1, words: str = "its line") -> None:
+    def traces(
+        self, at_s: float | None, *entries: str, count: int = 1, words: str = "its line"
+    ) -> None:
         traces = {entry: FaultTrace(count, words, at_s) for entry in entries}
         log = KernelLogReport(counts={}, traces=traces)
         post(self.board, root_read(structs.replace(snapshots.ROOT, kernel_log=log), None, AT_S))
@@ -137,6 +139,15 @@ def test_trace_alone_is_seen_and_no_alarm() -> None:
     assert (fault.state, fault.alarm, fault.count, fault.at_s) == ("seen", False, 3, AT_S)
     assert fault.evidence == "kernel log: its line"
     assert "likely" not in str(machine.board.read().health)
+
+
+def test_trace_without_a_moment_is_seen_and_explains_no_failure() -> None:
+    machine = Machine()
+    machine.traces(None, VA)
+    machine.run(HUNG)
+    fault = machine.faults()[VA]
+    assert (fault.state, fault.alarm, fault.at_s) == ("seen", False, None)
+    assert fault.evidence == "kernel log: its line"
 
 
 def test_trace_and_a_hang_within_a_minute_are_an_alarm_that_names_both() -> None:
