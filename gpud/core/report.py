@@ -163,29 +163,30 @@ class DxgKind(StrEnum):
 class KernelTrouble(msgspec.Struct, frozen=True):
     """The last line of the kernel's log that tells of real trouble with the GPU's bus.
 
-    Units: ``at_s`` is Unix time.
+    Units: ``at_s`` is Unix time, None for a line from before a sleep of the machine.
     """
 
     reason: str  # a ``DxgKind``
     words: str  # the kernel's own, escaped
-    at_s: float
+    at_s: float | None
 
 
 class FaultTrace(msgspec.Struct, frozen=True):
     """Lines and frames of the kernel's log that match an entry of the catalogue of known faults.
 
-    Units: ``at_s`` is Unix time.
+    Units: ``at_s`` is Unix time, None for a line from before a sleep of the machine.
     """
 
     count: int
     words: str  # the kernel's own of the last one, escaped
-    at_s: float  # of the last one
+    at_s: float | None  # of the last one
 
 
 class KernelLogReport(msgspec.Struct, frozen=True):
     """What dxgkrnl wrote to the kernel's log since this boot; counts of lines, not of faults.
 
-    ``unreadable`` and ``counts`` exclude each other: what was not read was not counted.
+    ``unreadable`` and ``counts`` exclude each other: what was not read was not counted. ``traces``
+    are also those that were read before.
     """
 
     unreadable: str | None = None  # why nothing can be said: absent, refused, failed, unread
@@ -196,7 +197,6 @@ class KernelLogReport(msgspec.Struct, frozen=True):
     recent: dict[str, int] = {}  # troubles of the last while, by reason
     unusual: bool = False  # more failed calls of other kinds than this machine's usual
     traces: dict[str, FaultTrace] = {}  # by id of the catalogue's entry
-    catalogue: str | None = None  # why no traces are looked for
 
 
 class RootReport(msgspec.Struct, frozen=True):

@@ -131,5 +131,9 @@ class KnownIssue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def catalogue() -> tuple[KnownIssue, ...]:
-    """Return all entries. Errors: ``msgspec.DecodeError`` and ``OSError`` for a broken file."""
+    """Return all entries.
+
+    The file is part of the program, as a module is: a test reads it whole, and nobody guards
+    against a broken one. Errors: ``msgspec.DecodeError``, ``OSError``.
+    """
     return msgspec.json.decode(FILE.read_bytes(), type=tuple[KnownIssue, ...])

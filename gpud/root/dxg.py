@@ -51,10 +51,14 @@ _CODE = re.compile(r"(?:-(\d{1,4})|(ffffff[0-9a-f]{2}))\s*$")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One record of the kernel's log. Units: ``at_s`` in seconds since boot, by the log's clock."""
+    """One record of the kernel's log.
+
+    Units: ``at_s`` in seconds since boot by the log's clock, which stands while the machine sleeps.
+    """
 
     at_s: float
     text: str
+    number: int = 0  # of the record, since boot
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ def record(raw: str) -> Line | None:
     match = _RECORD.match(raw)
     if match is None or int(match[1]) >> 3 != KERNEL_FACILITY:
         return None
-    return Line(int(match[3]) / 1e6, match[4])
+    return Line(int(match[3]) / 1e6, match[4], int(match[2]))
 
 
 def judged(text: str) -> Noise | Trouble | None:

@@ -8,13 +8,12 @@ the kernel still has, so what happened before gpud started is heard too; all of 
 from __future__ import annotations
 
 import errno
+import math
 import os
-import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpud.core import wire
 from gpud.core.report import KernelLogReport, KernelTrouble
 from gpud.known_issues.catalogue import TextOrigin, catalogue
 from gpud.known_issues.matching import patterns
@@ -24,10 +23,10 @@ from gpud.root.traces import KnownTraces
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpud.root.traces import Patterns
-
 LOOK_EVERY_S = 1.0
 OPEN_AGAIN_S = 60.0
+FRESH_S = 5.0
+"""Between two looks: a line is then of now, whatever the clock of the log says."""
 MOST_RECORDS = 500
 """Records taken at one look. More arrive only in a flood, which then overwrites some of them."""
 LARGEST_RECORD = 8192
@@ -40,6 +39,11 @@ _WHY = {
 }
 
 
+def slept_since_boot_s() -> float:
+    """Return for how many seconds the machine has slept since its boot."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+
+
 class KernelLog:
     """The kernel's log below ``sysroot``: ``step`` takes what is new, ``report`` tells of it."""
 
@@ -49,18 +53,21 @@ class KernelLog:
         *,
         read: Callable[[int, int], bytes] = os.read,
         boot_s: Callable[[], float] = time.monotonic,
+        slept_s: Callable[[], float] = slept_since_boot_s,
     ) -> None:
         self._path = Path(sysroot, "dev/kmsg")
         self._read = read
         self._boot_s = boot_s
+        self._slept_s = slept_s
         self._fd = -1
+        self._number = -1  # of the last record
+        self._empty_at_s = -math.inf  # Unix time of the last look that left nothing
         self._next_s = 0.0
         self._unreadable: tuple[str, str] | None = ("unread", "nobody has looked yet")
         self._overruns = 0
         self._tally = dxg.Tally()
         self._last: KernelTrouble | None = None
-        self._patterns, self._no_catalogue = _known()
-        self._traces = KnownTraces(self._patterns)
+        self._traces = KnownTraces(patterns(catalogue(), TextOrigin.KERNEL_LOG))
 
     def step(self, now_s: float) -> None:
         """Take what was written since the last look, at most once a second, never waiting."""
@@ -81,7 +88,8 @@ class KernelLog:
         """Give what is known, or why nothing is."""
         if self._unreadable is not None:
             reason, detail = self._unreadable
-            return KernelLogReport(unreadable=reason, detail=detail)
+            traces = dict(self._traces.found)
+            return KernelLogReport(unreadable=reason, detail=detail, traces=traces)
         tally, boot_s = self._tally, self._boot_s()
         return KernelLogReport(
             counts={str(kind): count for kind, count in tally.counts.items()},
@@ -90,7 +98,6 @@ class KernelLog:
             recent={str(kind): count for kind, count in tally.recent(boot_s).items()},
             unusual=tally.unusual(boot_s),
             traces=dict(self._traces.found),
-            catalogue=self._no_catalogue,
         )
 
     def close(self) -> None:
@@ -104,24 +111,32 @@ class KernelLog:
             try:
                 raw = self._read(self._fd, LARGEST_RECORD)
             except BlockingIOError:
-                return
+                raw = b""
             except BrokenPipeError:  # overwritten meanwhile; the next read goes on
                 self._overruns += 1
                 continue
             if not raw:
+                self._empty_at_s = time.time()
                 return
             self._take(raw)
 
     def _take(self, raw: bytes) -> None:
         line = dxg.record(raw.decode("utf-8", "replace"))
-        if line is None:
+        if line is None or line.number <= self._number:  # read before the log was opened again
             return
+        self._number = line.number
         before, self._tally = self._tally, self._tally.with_line(line)
-        booted_s = time.time() - self._boot_s()
-        last = self._tally.last
+        at_s, last = self._moment_s(line), self._tally.last
         if last is not None and last is not before.last:
-            self._last = KernelTrouble(last.slug, last.words, booted_s + line.at_s)
-        self._traces.take(line, booted_s)
+            self._last = KernelTrouble(last.slug, last.words, at_s)
+        self._traces.take(line, at_s)
+
+    def _moment_s(self, line: dxg.Line) -> float | None:
+        """Return the Unix time of a line; None for an old one of a machine that has slept."""
+        now_s = time.time()
+        if 0 <= now_s - self._empty_at_s <= FRESH_S:
+            return now_s
+        return None if self._slept_s() > 1.0 else now_s - self._boot_s() + line.at_s
 
     def _opened(self) -> bool:
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY
@@ -130,8 +145,7 @@ class KernelLog:
         except OSError as error:
             self._failed(error)
             return False
-        self._unreadable, self._tally, self._overruns = None, dxg.Tally(), 0
-        self._last, self._traces = None, KnownTraces(self._patterns)
+        self._unreadable = None
         return True
 
     def _failed(self, error: OSError) -> None:
@@ -139,11 +153,3 @@ class KernelLog:
         unknown = ("failed", f"{{path}}: {error.strerror}")
         reason, detail = _WHY.get(error.errno or 0, unknown)
         self._unreadable = (reason, detail.format(path=self._path))
-
-
-def _known() -> tuple[Patterns, str | None]:
-    """Return the catalogue's patterns for the kernel's log, or the reason why there are none."""
-    try:
-        return patterns(catalogue(), TextOrigin.KERNEL_LOG), None
-    except (OSError, *wire.UNREADABLE, re.error, OverflowError) as error:
-        return {}, f"the catalogue of known faults cannot be used: {error}"

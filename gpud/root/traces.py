@@ -25,8 +25,6 @@ FRAME_S: Final = 2.0
 over after this."""
 LONGEST_FRAME: Final = 8192
 """Characters: registers and a call trace are some 6,000."""
-MOST_FRAMES: Final = 20
-"""Frames at one look. More are a flood of one warning."""
 
 _CUT: Final = re.compile(r"-{3,}\[ cut here \]-{3,}")
 _BEGIN: Final = re.compile(r"(?:BUG|Oops|general protection fault)\b.{0,200}:")
@@ -40,23 +38,26 @@ class KnownTraces:
         self.found: dict[str, FaultTrace] = {}
         self._patterns = patterns
         self._frame: list[str] | None = None
-        self._length = self._frames = 0
+        self._length = 0
         self._begin = Line(0.0, "")
-        self._boot_s = 0.0
+        self._begin_at_s: float | None = None
 
-    def take(self, line: Line, boot_s: float) -> None:
-        """Count a line, or add it to the frame it belongs to. ``boot_s``: Unix time of the boot."""
+    def take(self, line: Line, at_s: float | None) -> None:
+        """Count a line, or add it to the frame it belongs to.
+
+        ``at_s``: Unix time of the line, None where it is not known.
+        """
         if self._frame is not None and line.at_s - self._begin.at_s > FRAME_S:
             self._close()
         text = line.text[:LONGEST_TEXT]
         cut = _CUT.match(text) is not None
         if cut or (self._frame is None and _BEGIN.match(text)):
             self._close()
-            self._frame, self._length, self._begin, self._boot_s = [], 0, line, boot_s
+            self._frame, self._length, self._begin, self._begin_at_s = [], 0, line, at_s
             if cut:
                 return
         if self._frame is None:
-            self._count(text, (text,), boot_s + line.at_s)
+            self._count(text, (text,), at_s)
         elif _END.match(text):
             self._close()
         elif self._length + len(text) <= LONGEST_FRAME:
@@ -64,18 +65,16 @@ class KnownTraces:
             self._length += len(text) + 1
 
     def settle(self, now_s: float) -> None:
-        """End a look, and the frame that gets no end. ``now_s``: seconds since the boot."""
+        """End the frame that gets no end. ``now_s``: seconds since the boot."""
         if now_s - self._begin.at_s > FRAME_S:
             self._close()
-        self._frames = 0
 
     def _close(self) -> None:
         lines, self._frame = self._frame, None
-        if lines and self._frames < MOST_FRAMES:
-            self._frames += 1
-            self._count(" ".join(lines), lines, self._boot_s + self._begin.at_s)
+        if lines:
+            self._count(" ".join(lines), lines, self._begin_at_s)
 
-    def _count(self, text: str, lines: Sequence[str], at_s: float) -> None:
+    def _count(self, text: str, lines: Sequence[str], at_s: float | None) -> None:
         for entry, patterns in self._patterns.items():
             if matches(patterns, text):
                 words = next((line for line in lines if matches(patterns, line)), lines[0])

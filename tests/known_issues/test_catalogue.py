@@ -8,8 +8,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from gpud import discovery
+from gpud.child import probes
 from gpud.known_issues.__main__ import page
-from gpud.known_issues.catalogue import IssueEffect, TextOrigin, catalogue
+from gpud.known_issues.catalogue import VERSIONS, IssueEffect, TextOrigin, catalogue
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/known-issues.md"
 XID = "NVRM: Xid (PCI:0000:01:00): {}, pid=1234, name=python3"
@@ -97,6 +99,19 @@ def test_every_entry_has_one_name_sources_and_something_to_go_by() -> None:
         assert entry.sources, entry.id
         assert all(urlsplit(source.url).scheme == "https" for source in entry.sources), entry.id
         assert entry.workaround or entry.effect is IssueEffect.NONE, entry.id
+
+
+def test_every_version_has_numbers_and_every_mode_left_out_is_one_of_a_probe() -> None:
+    usable, _ = discovery.modules(probes, ("SPEC", "run"))
+    modes = {mode for module in usable.values() for mode in module.SPEC.modes}
+    for entry in catalogue():
+        spans = [span for name in VERSIONS if (span := getattr(entry.applies, name)) is not None]
+        for span in spans:
+            versions = [*filter(None, (span.min, span.max, span.fixed)), *span.observed]
+            assert versions, entry.id
+            assert all(version[0].isdigit() for version in versions), entry.id
+        assert set(entry.leave_out) <= modes, entry.id
+        assert 0 <= entry.boot_grace_s <= 300, entry.id
 
 
 @pytest.mark.parametrize(("where", "regex"), PATTERNS)

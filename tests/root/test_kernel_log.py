@@ -6,11 +6,11 @@ import contextlib
 import errno
 import os
 import time
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.known_issues import catalogue
 from gpud.root.kernel_log import LOOK_EVERY_S, MOST_RECORDS, OPEN_AGAIN_S, KernelLog
 from tests.kmsg import Kernel
 from tests.known_issues.frames import HANDLE_TABLE, HEALTHY
@@ -67,8 +67,12 @@ def test_a_program_that_writes_what_a_driver_would_is_not_believed(kernel: Kerne
 
 
 def test_flood_is_taken_in_portions_once_a_second(kernel: Kernel) -> None:
-    record = f"3,1,5000000,-;{NOISE}\n".encode()
-    log = KernelLog(str(kernel.sysroot), read=lambda *_: record)
+    number = count()
+
+    def record(_: int, __: int) -> bytes:
+        return f"3,{next(number)},5000000,-;{NOISE}\n".encode()
+
+    log = KernelLog(str(kernel.sysroot), read=record)
     log.step(0.0)
     log.step(LOOK_EVERY_S / 2)
     assert log.report().counts["noise"] == MOST_RECORDS
@@ -83,7 +87,6 @@ def test_traces_of_known_faults_are_counted_from_records_and_frames_of_records(
     log = KernelLog(str(kernel.sysroot), boot_s=lambda: 65.0)
     log.step(100.0)
     report = log.report()
-    assert report.catalogue is None
     assert {entry: trace.count for entry, trace in report.traces.items()} == {
         "wsl-41062-create-process-75": 1,
         "wsl-12476-hmgrtable-panic": 1,
@@ -106,25 +109,6 @@ def test_frame_that_is_written_over_two_looks_is_one_trace(kernel: Kernel) -> No
         kernel.says(line, at_s=60.0)
     log.step(100.0 + LOOK_EVERY_S)
     assert log.report().traces["wsl-12476-hmgrtable-panic"].count == 1
-    log.close()
-
-
-@pytest.mark.parametrize("text", ["[{}]", "\xff", None])
-def test_catalogue_that_cannot_be_used_costs_the_traces_and_nothing_else(
-    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
-) -> None:
-    broken = tmp_path / "catalogue.json"
-    if text is not None:
-        broken.write_text(text)
-    monkeypatch.setattr(catalogue, "FILE", broken)
-    catalogue.catalogue.cache_clear()
-    kernel.says(LOST)
-    log = KernelLog(str(kernel.sysroot))
-    catalogue.catalogue.cache_clear()
-    log.step(0.0)
-    report = log.report()
-    assert (report.counts["message_lost"], report.traces) == (1, {})
-    assert "catalogue" in (report.catalogue or "")
     log.close()
 
 
@@ -176,6 +160,49 @@ def test_a_log_that_may_not_be_read_is_a_reason(kernel: Kernel, code: int, reaso
     log.step(0.0)
     assert log.report().unreadable == reason
     assert log.report().detail
+
+
+def test_traces_outlast_a_read_that_failed_and_no_line_is_counted_twice(kernel: Kernel) -> None:
+    oldest, newest = (f"3,{number},5000000,-;{LOST}\n".encode() for number in (1, 2))
+    empty = BlockingIOError(errno.EAGAIN, "nothing more")
+    broken = OSError(errno.EIO, os.strerror(errno.EIO))
+    answers: list[OSError | bytes] = [oldest, broken, oldest, newest, empty]
+
+    def read(_: int, __: int) -> bytes:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    log = KernelLog(str(kernel.sysroot), read=read)
+    log.step(0.0)
+    entry = "wsl-41062-create-process-75"
+    failed = log.report()
+    assert (failed.unreadable, failed.counts) == ("failed", {})
+    assert failed.traces[entry].count == 1
+    log.step(OPEN_AGAIN_S)
+    again = log.report()
+    assert (again.counts["message_lost"], again.traces[entry].count) == (2, 2)
+    log.close()
+
+
+def test_moment_of_a_line_from_before_a_sleep_is_not_known_and_that_of_a_new_one_is(
+    kernel: Kernel,
+) -> None:
+    kernel.says(LOST, at_s=60.0)
+    log = KernelLog(str(kernel.sysroot), boot_s=lambda: 65.0, slept_s=lambda: 3600.0)
+    log.step(100.0)
+    old = log.report()
+    assert old.last is not None
+    assert old.last.at_s is None
+    assert [trace.at_s for trace in old.traces.values()] == [None]
+    kernel.says(LOST, at_s=64.5)
+    log.step(100.0 + LOOK_EVERY_S)
+    new = log.report()
+    assert new.last is not None
+    assert new.last.at_s == pytest.approx(time.time(), abs=60)
+    assert [trace.at_s for trace in new.traces.values()] == [new.last.at_s]
+    log.close()
 
 
 @pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="needs a kernel log to read")

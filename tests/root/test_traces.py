@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gpud.known_issues.catalogue import TextOrigin, catalogue
 from gpud.known_issues.matching import LONGEST_TEXT, patterns
 from gpud.root.dxg import LONGEST_WORDS, Line
-from gpud.root.traces import FRAME_S, LONGEST_FRAME, MOST_FRAMES, KnownTraces
+from gpud.root.traces import FRAME_S, LONGEST_FRAME, KnownTraces
 from tests.known_issues.frames import CUT, FIELD_SPANNING, HANDLE_TABLE, HEALTHY, UVM
 
 PATTERNS = patterns(catalogue(), TextOrigin.KERNEL_LOG)
@@ -21,7 +21,7 @@ HANG = "wsl-41017-sync-wait-hang"
 def traces(*lines: str, at_s: float = 90.0, settled_s: float = 900.0) -> KnownTraces:
     known = KnownTraces(PATTERNS)
     for line in lines:
-        known.take(Line(at_s, line), BOOT_S)
+        known.take(Line(at_s, line), BOOT_S + at_s)
     known.settle(settled_s)
     return known
 
@@ -86,12 +86,18 @@ def test_frame_is_read_up_to_its_longest() -> None:
     assert counts(traces(CUT, HANDLE_TABLE[4], *filler, HANDLE_TABLE[-1])) != {}
 
 
-def test_flood_of_frames_is_counted_up_to_a_bound_at_each_look() -> None:
-    known = traces(*HEALTHY * (MOST_FRAMES + 5))
-    assert counts(known) == {HANG: MOST_FRAMES}
-    for line in HEALTHY:
-        known.take(Line(901.0, line), BOOT_S)
-    assert counts(known) == {HANG: MOST_FRAMES + 1}
+def test_every_frame_of_a_flood_is_counted() -> None:
+    assert counts(traces(*HEALTHY * 25)) == {HANG: 25}
+
+
+def test_trace_of_a_line_without_a_moment_has_none() -> None:
+    known = KnownTraces(PATTERNS)
+    for line in (VA, *HEALTHY):
+        known.take(Line(90.0, line), None)
+    assert {entry: trace.at_s for entry, trace in known.found.items()} == {
+        "wsl-41176-va-75": None,
+        HANG: None,
+    }
 
 
 @pytest.mark.parametrize("line", [f"{'x' * LONGEST_TEXT}{VA}", CUT, HEALTHY[-1], "BUG", ""])

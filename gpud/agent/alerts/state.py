@@ -431,7 +431,7 @@ def _messages(raised: StreamAlarm, snapshot: Snapshot) -> Iterator[Cause]:
     """Yield what the kernel log says of the GPU's channel since shortly before the change."""
     alarm, root = raised.alarm, snapshot.root.report
     message = None if root is None or root.kernel_log is None else root.kernel_log.last
-    if raised.key.gpu is None or message is None:
+    if raised.key.gpu is None or message is None or message.at_s is None:
         return
     if alarm.since_s - report.RECENT_S <= message.at_s <= alarm.at_s:
         yield Cause(DXG, detail=f"the channel to Windows: {message.words}")

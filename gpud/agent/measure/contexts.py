@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -21,15 +21,20 @@ if TYPE_CHECKING:
 
 NAME: Final = "contexts.json"
 MODE: Final = 0o644
+MOST: Final = 1_000_000
+"""Contexts of a boot that are believed: at one a minute they last for two years."""
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+Moment = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Count(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The file. ``last_mono_s`` is the CLOCK_MONOTONIC moment of the last context."""
 
     boot_id: str
-    contexts: int = 0
-    rounds: int = 0
-    last_mono_s: float | None = None
+    contexts: Number = 0
+    rounds: Number = 0
+    last_mono_s: Moment | None = None
 
 
 class GpuContexts:
@@ -81,6 +86,8 @@ class GpuContexts:
         try:
             stored = msgspec.json.decode(regular_file.text(self._path) or "", type=Count)
         except msgspec.DecodeError:  # there is none yet, or it is damaged: counted from 0
+            return
+        if (stored.last_mono_s or 0.0) > time.monotonic():
             return
         known = stored.boot_id and stored.boot_id == self._count.boot_id
         if known and stored.contexts >= self.used and stored.rounds >= self.rounds:

@@ -183,9 +183,10 @@ def _containers(snapshot: Snapshot) -> Health | None:
 def _kernel_words(snapshot: Snapshot, standing: Standing) -> str | None:
     """Return the kernel's last word of trouble, where it may be about this hang."""
     report = None if snapshot.root.report is None else snapshot.root.report.kernel_log
-    if report is None or report.last is None or standing.since_s is None:
+    last = None if report is None else report.last
+    if last is None or last.at_s is None or standing.since_s is None:
         return None
-    return report.last.words if report.last.at_s >= standing.since_s - RECENT_S else None
+    return last.words if last.at_s >= standing.since_s - RECENT_S else None
 
 
 def _likely_causes(snapshot: Snapshot) -> list[str]:

@@ -15,7 +15,7 @@ import structlog
 from gpud.agent.state.health import SEVERITY, FailureSeverity
 from gpud.agent.state.snapshot import KnownFault
 from gpud.agent.telemetry import answers
-from gpud.core import advice, wire
+from gpud.core import advice
 from gpud.core.advice import Platform
 from gpud.core.health import Level
 from gpud.core.sample import Backend
@@ -62,8 +62,10 @@ class GpuError(NamedTuple):
     begin_s: float
     end_s: float
 
-    def near(self, at_s: float) -> bool:
+    def near(self, at_s: float | None) -> bool:
         """Return whether a trace of that moment may explain this failure of a GPU call."""
+        if at_s is None:
+            return False
         in_time = self.begin_s - NEAR_S <= at_s <= self.end_s + NEAR_S
         return self.where is TextOrigin.CUDA and in_time
 
@@ -73,7 +75,7 @@ class FaultSign(NamedTuple):
 
     place: str  # "kernel log", or ``GpuError.what``
     words: str
-    at_s: float  # Unix time of the last one
+    at_s: float | None  # Unix time of the last one
     times: int = 1
     common: bool = False
 
@@ -145,7 +147,7 @@ def with_errors(
     for error in sorted(errors, key=lambda error: error.end_s):
         for name, those in regexes[error.where].items():
             last = after.get(name)
-            if (last is None or last.at_s < error.end_s) and matches(those, error.text):
+            if (last is None or (last.at_s or 0.0) < error.end_s) and matches(those, error.text):
                 times = 1 if last is None else last.times + 1
                 after[name] = FaultSign(error.what, error.words, error.end_s, times)
     return after
@@ -190,12 +192,12 @@ def _of_cuda(what: str, failure: Failure, begin_s: float, end_s: float) -> GpuEr
 def _seen(
     entry: KnownIssue, signs: Sequence[FaultSign], explained: Mapping[GpuError, FaultSign]
 ) -> KnownFault:
-    newest = max(signs, key=lambda sign: sign.at_s)
+    newest = max(signs, key=lambda sign: sign.at_s or 0.0)
     evidence = f"{newest.place}: {newest.words}"
     if explained:
         error, sign = max(explained.items(), key=lambda pair: pair[0].end_s)
         evidence = f"{sign.place}: {sign.words}"
-        if sign.place != error.what:
+        if sign.place != error.what and sign.at_s is not None:
             gap_s = error.end_s - sign.at_s
             order = "before" if gap_s >= 0 else "after"
             evidence += f", {abs(gap_s):.0f} s {order} {error.what} failed ({error.reason})"
@@ -209,7 +211,7 @@ def _seen(
     )
 
 
-def _fault(entry: KnownIssue, state: str, **seen: str | float | bool) -> KnownFault:
+def _fault(entry: KnownIssue, state: str, **seen: str | float | bool | None) -> KnownFault:
     fault = {
         "id": entry.id,
         "state": str(state),
@@ -240,12 +242,8 @@ class KnownFaultWatch:
         self._errors: dict[str, FaultSign] = {}
         self._pairs: Pairs = {}
         self._inputs: object = None
-        try:
-            self._entries = catalogue()
-            self._regexes = {where: patterns(self._entries, where) for where in TextOrigin}
-        except (OSError, *wire.UNREADABLE, re.error, OverflowError) as error:
-            log.warning("catalogue_unusable", error=str(error))
-            self._entries, self._regexes = (), {where: {} for where in TextOrigin}
+        self._entries = catalogue()
+        self._regexes = {where: patterns(self._entries, where) for where in TextOrigin}
         common = common_regexes(self._entries)
         self._common = {
             name

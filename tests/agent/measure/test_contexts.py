@@ -46,6 +46,11 @@ def test_count_outlives_the_process_and_says_when_the_last_context_was_made(tmp_
         b'{"boot_id": "' + BOOT.encode() + b'", "contexts": -9}',
         b'{"boot_id": "' + BOOT.encode() + b'", "contexts": "9"}',
         b'{"boot_id": "' + BOOT.encode() + b'", "contexts": 9, "more": 1}',
+        b'{"boot_id": "' + BOOT.encode() + b'", "contexts": 1' + b"0" * 30 + b"}",
+        b'{"boot_id": "' + BOOT.encode() + b'", "contexts": 9, "rounds": 1000001}',
+        b'{"boot_id": "' + BOOT.encode() + b'", "contexts": 9, "last_mono_s": 1e300}',
+        b'{"boot_id": "' + BOOT.encode() + b'", "contexts": 9, "last_mono_s": -1}',
+        b'{"boot_id": "' + BOOT.encode() + b'", "contexts": 9, "last_mono_s": "soon"}',
     ],
 )
 def test_file_that_is_missing_damaged_or_of_another_boot_is_a_fresh_count(

@@ -14,7 +14,6 @@ from gpud.agent.state.known_faults import NEAR_S, KnownFaultWatch
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.report import FaultTrace, KernelLogReport
 from gpud.core.sample import Backend, Failure, Inventory, Reading, Reason, RunReport
-from gpud.known_issues import catalogue
 from tests import snapshots
 from tests.events import (
     breaker_changed,
@@ -29,8 +28,6 @@ from tests.events import source_answered as answered
 from tests.snapshots import DEVICE
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gpud.agent.state.snapshot import KnownFault
 
 AT_S = 1_700_000_000.0
@@ -62,7 +59,9 @@ class Machine:
         readings = () if driver is None else (reading,)
         post(self.board, answered(Answer("nvml", 4, AT_S, 0.0, readings, **answer), AT_S))
 
-    def traces(self, at_s: float, *entries: str, count: int = 1, words: str = "its line") -> None:
+    def traces(
+        self, at_s: float | None, *entries: str, count: int = 1, words: str = "its line"
+    ) -> None:
         traces = {entry: FaultTrace(count, words, at_s) for entry in entries}
         log = KernelLogReport(counts={}, traces=traces)
         post(self.board, root_read(structs.replace(snapshots.ROOT, kernel_log=log), None, AT_S))
@@ -140,6 +139,15 @@ def test_trace_alone_is_seen_and_no_alarm() -> None:
     assert (fault.state, fault.alarm, fault.count, fault.at_s) == ("seen", False, 3, AT_S)
     assert fault.evidence == "kernel log: its line"
     assert "likely" not in str(machine.board.read().health)
+
+
+def test_trace_without_a_moment_is_seen_and_explains_no_failure() -> None:
+    machine = Machine()
+    machine.traces(None, VA)
+    machine.run(HUNG)
+    fault = machine.faults()[VA]
+    assert (fault.state, fault.alarm, fault.at_s) == ("seen", False, None)
+    assert fault.evidence == "kernel log: its line"
 
 
 def test_trace_and_a_hang_within_a_minute_are_an_alarm_that_names_both() -> None:
@@ -332,13 +340,3 @@ def test_nothing_is_published_while_nothing_changes() -> None:
     before = machine.board.read()
     machine.watch.look()
     assert machine.board.read() is before
-
-
-def test_catalogue_that_cannot_be_read_costs_the_known_faults_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(catalogue, "FILE", tmp_path / "absent.json")
-    catalogue.catalogue.cache_clear()
-    machine = Machine(kernel="6.6.75.3-microsoft-standard-WSL2")
-    catalogue.catalogue.cache_clear()
-    assert machine.states() == {}
