@@ -7,7 +7,7 @@ with its reason and the others go on; a missing dependency never looks like "not
 from __future__ import annotations
 
 import importlib
-import pkgutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,13 +17,10 @@ if TYPE_CHECKING:
 
 def names(package: ModuleType) -> tuple[str, ...]:
     """List the plug-ins of a package, importing none of them."""
-    return tuple(
-        sorted(
-            plug_in.name
-            for plug_in in pkgutil.iter_modules(package.__path__)
-            if not plug_in.name.startswith("_")
-        )
-    )
+    # pkgutil loads ``inspect``, an eighth of the start of a child.
+    files = (file for folder in package.__path__ for file in Path(folder).glob("*.py"))
+    modules = {file.stem for file in files if file.stem.isidentifier()}
+    return tuple(sorted(module for module in modules if not module.startswith("_")))
 
 
 def modules(

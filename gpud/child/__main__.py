@@ -11,18 +11,17 @@ import gc
 import hashlib
 import json
 import os
-import platform
 import sys
 from contextlib import contextmanager
-from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpud import discovery
 from gpud.child import kernels, probes
 from gpud.child.progress import Budget, Orphaned, Progress
 from gpud.core import advice
 from gpud.core.errors import GpudError, ProbeError
+from gpud.core.record import replace, values
 from gpud.core.sample import (
     Backend,
     Failure,
@@ -64,7 +63,7 @@ def main() -> int:
 
 def _list_probes(output: TextIO) -> int:
     usable, refused = discovery.modules(probes, ("SPEC", "run"))
-    specs = [asdict(module.SPEC) for module in usable.values()]
+    specs = [module.SPEC for module in usable.values()]
     _print(output, {"probes": specs, "refused": refused})
     return 0
 
@@ -114,7 +113,7 @@ class Jobs:
         if inventory.failure is not None:
             inventory = replace(inventory, failure=_worded(inventory.failure, job))
         refused = tuple(_worded(each, job) for each in inventory.refused)
-        _print(self._output, asdict(replace(inventory, refused=refused)))
+        _print(self._output, replace(inventory, refused=refused))
         return 0 if inventory.failure is None else 1
 
     def _run(self, job: Job, progress: Progress) -> int:
@@ -125,7 +124,7 @@ class Jobs:
             raise NotAJobError(f"probe {job.probe!a:.60}: {module}")
         budget.gpu_s = module.SPEC.gpu_budget_s
         report = self._report(module, job, budget, progress)
-        _print(self._output, asdict(report))
+        _print(self._output, report)
         return 0 if report.failure is None else 1
 
     def _report(
@@ -138,15 +137,15 @@ class Jobs:
         """
         spec: ProbeSpec = module.SPEC
         report = RunReport(probe=spec.name, backend=spec.backend, conditions=_conditions(spec))
-        progress.draft(asdict(report))
+        progress.draft(report)
         try:
             with self._opened(spec, job, progress) as hardware:
                 report = replace(report, device=hardware.device)
                 conditions = {**report.conditions, **progress.facts}
-                progress.draft(asdict(replace(report, conditions=conditions)))
+                progress.draft(replace(report, conditions=conditions))
                 report = _measured(module, report, hardware, budget, job)
                 report = replace(report, duration_s=budget.spent() + progress.start_s)
-                progress.draft(asdict(report))
+                progress.draft(report)
         except Orphaned:
             raise
         except Exception as error:  # noqa: BLE001  # the boundary: whatever happens is the result
@@ -232,8 +231,8 @@ def _conditions(spec: ProbeSpec) -> dict[str, Condition]:
     clock = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
     return {
         "probe_version": spec.version,
-        "python": platform.python_version(),
-        "kernel": platform.release(),
+        "python": sys.version.partition(" ")[0],
+        "kernel": os.uname().release,
         "ptx_sha256": ptx if spec.backend is Backend.CUDA else None,
         "clocksource": clock.read_text().strip() if clock.exists() else None,
         "cpu_count": os.cpu_count(),
@@ -247,7 +246,7 @@ def _worded(failure: Failure, job: Job) -> Failure:
     try:
         kernel = (root / "proc/sys/kernel/osrelease").read_text(errors="replace")
     except OSError:
-        kernel = platform.release()
+        kernel = os.uname().release
     marked = any((root / mark.lstrip("/")).exists() for mark in advice.CONTAINER_MARKS)
     return advice.worded(failure, advice.platform(kernel, container=marked))
 
@@ -267,8 +266,10 @@ def _reserved_stdout() -> TextIO:
     return ours
 
 
-def _print(output: TextIO, document: dict[str, Any]) -> None:
-    output.write(json.dumps(document, allow_nan=False) + "\n")  # whole, or not begun
+def _print(output: TextIO, document: object) -> None:
+    output.write(
+        json.dumps(document, allow_nan=False, default=values) + "\n"
+    )  # whole, or not begun
     output.flush()
 
 

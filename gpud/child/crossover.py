@@ -7,9 +7,9 @@ sides of what is left are measured once more before they are believed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from gpud.core.record import record
 from gpud.core.sample import Point
 from gpud.core.stats import median
 
@@ -33,7 +33,7 @@ LONGEST_S = 0.4
 CUBIC = 3
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Allowance:
     """How much measuring the search may ask for. Units: seconds, as the costs say."""
 
@@ -41,7 +41,7 @@ class Allowance:
     gpu_s: float = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Crossing:
     """What the search found.
 
@@ -57,13 +57,13 @@ class Crossing:
     cut_short: bool = False
 
 
-@dataclass(slots=True)
 class _Taken:
     """All that was measured of one size."""
 
-    cpu_s: list[float] = field(default_factory=list)
-    gpu_s: list[float] = field(default_factory=list)
-    rounds: int = 0
+    def __init__(self) -> None:
+        self.cpu_s: list[float] = []
+        self.gpu_s: list[float] = []
+        self.rounds = 0
 
     def point(self, n: int) -> Point:
         return Point(n, median(self.cpu_s), median(self.gpu_s))

@@ -11,7 +11,6 @@ import ctypes
 import os
 import re
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from gpud.child.cuda_api import FUNCTIONS, OPTIONAL, SIZE
 from gpud.child.cuda_errors import failure
 from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
+from gpud.core.record import replace
 from gpud.core.sample import Device, Failure, Inventory, Job, Reason
 
 if TYPE_CHECKING:

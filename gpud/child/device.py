@@ -6,11 +6,11 @@ clock around ``real`` sees the driver and one fixed overhead, and ``null`` has t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
+from gpud.core.record import record
 from gpud.core.sample import Failure, Reason
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ BLOCK = 256
 """Threads of a block of the one-dimensional kernels."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Buffer:
     """Device memory."""
 
@@ -30,7 +30,7 @@ class Buffer:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HostBuffer:
     """Host memory for copies: page-locked where the driver grants it, else ordinary."""
 
@@ -39,7 +39,7 @@ class HostBuffer:
     pinned: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Kernel:
     """A kernel by name, with the driver's handle."""
 
@@ -47,7 +47,7 @@ class Kernel:
     handle: object
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Call:
     """One prebuilt operation on the stream, and a call of the same prototype that does nothing.
 
@@ -65,7 +65,7 @@ Argument: TypeAlias = Buffer | int | float
 """A kernel argument: a pointer, a uint32 or a float32."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Outcome:
     """What one probe brings home: verified figures, the modes it could not do, circumstances."""
 

@@ -24,12 +24,12 @@ from __future__ import annotations
 
 import time
 from array import array
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpud.child.device import wrong
 from gpud.child.summary import summarised
 from gpud.child.warmup import sized
+from gpud.core.record import record, replace
 from gpud.core.stats import median
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ AHEAD, LEAST_AHEAD_S = 4, 50e-6
 NS = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Timed:
     """Seconds of n real calls and of the 2 n null calls around them."""
 

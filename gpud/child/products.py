@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import random
 import struct
-from dataclasses import dataclass
 from itertools import chain
 from operator import mul
 from typing import TYPE_CHECKING
 
 from gpud.child.device import Buffer, Outcome, short_of, wrong
 from gpud.child.throughput import chosen, elapsed, measured
+from gpud.core.record import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,7 @@ VALUES = tuple(byte % 17 - 8 for byte in range(256))
 """What a random byte stands for."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Method:
     """A kernel that multiplies, its block, and the ``struct`` code of what it takes."""
 
@@ -65,7 +65,7 @@ FP32 = Method("gpud_matmul_128", (16, 16), "f")
 TENSOR = Method("gpud_matmul_tensor", (256, 1), "e")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Matrix:
     """Which stretch of the pool every band of a matrix is."""
 

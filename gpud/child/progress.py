@@ -14,10 +14,11 @@ import os
 import signal
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpud.core import progress
 from gpud.core.errors import GpudError, ProbeError
+from gpud.core.record import values
 from gpud.core.sample import Failure, Reason
 
 if TYPE_CHECKING:
@@ -60,9 +61,9 @@ class Progress:
             padded = self._padded[name] = progress.padded(name)
         self._memory[progress.CALL] = padded
 
-    def draft(self, document: dict[str, Any]) -> None:
+    def draft(self, document: object) -> None:
         """Note the document as far as it is known, for an end that leaves no other."""
-        content = json.dumps(document, allow_nan=False).encode()
+        content = json.dumps(document, allow_nan=False, default=values).encode()
         self._memory[progress.LENGTH] = bytes(4)  # half a document has no length
         if len(content) <= progress.SIZE - progress.DRAFT:
             self._memory[progress.DRAFT : progress.DRAFT + len(content)] = content

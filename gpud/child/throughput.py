@@ -11,7 +11,6 @@ of the probes that take part in it, are less than a thousandth of the GPU.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -20,6 +19,7 @@ from gpud.child.progress import TOO_SLOW
 from gpud.child.summary import summarised
 from gpud.child.warmup import settle
 from gpud.core.errors import ProbeError
+from gpud.core.record import record
 from gpud.core.sample import Failure, Reason
 from gpud.core.stats import median
 
@@ -54,7 +54,7 @@ GROWTH = 16
 """How much longer than the last one a pilot may be planned: the first tells little."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TimedBatches:
     """Timed batches of one call. ``rates`` in work per second, 5 to 7 of them."""
 

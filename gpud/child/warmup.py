@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpud.child.device import BLOCK, plausible
+from gpud.core.record import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ UNIT_FLOAT = 0x3F800000  # 1.0f: which bodies, is all the same to the clocks
 EPS2 = 0.01
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Warmth:
     """How a warm-up ended. ``settled``: the last three runs agreed."""
 

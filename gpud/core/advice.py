@@ -7,11 +7,11 @@ chosen where the platform is known. Standard library only: the child uses it too
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from gpud.core import wsl
+from gpud.core.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

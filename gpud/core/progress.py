@@ -9,8 +9,9 @@ and map the memory.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from gpud.core.record import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +25,7 @@ DRAFT: Final = 168
 _NAMES = re.compile(r"[A-Za-z][A-Za-z0-9_]{1,47}(?: or [A-Za-z][A-Za-z0-9_]{1,47}){0,5}")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Note:
     """What a child had noted when it ended; ``call`` is None where it had made none."""
 

@@ -1,14 +1,15 @@
 """Types that cross between processes: a probe, its run, its samples, and reasons for their absence.
 
-Standard library only: the child imports this module, ``advice``, ``stats`` and ``errors``, no more
-of core.
+Standard library only: the child imports this module, ``record``, ``advice``, ``stats`` and
+``errors``, no more of core.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias
+
+from gpud.core.record import record
 
 SCHEMA_VERSION = 1
 """Of every JSON document that crosses a process boundary."""
@@ -124,7 +125,7 @@ class Skip(StrEnum):
     GPU_BUSY = "gpu_busy"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Failure:
     """One failed run, in terms a person can act on."""
 
@@ -135,7 +136,7 @@ class Failure:
     advice: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProbeSpec:
     """What a probe measures, as ``gpud.child --list`` prints it."""
 
@@ -156,7 +157,7 @@ MOST_GPUS = 64
 """More than any machine has had: a bound for a driver that gives new UUIDs all the time."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Device:
     """A GPU as the CUDA driver describes it; ``index`` in PCI bus order."""
 
@@ -172,7 +173,7 @@ class Device:
     mps: bool | None = False  # contexts go through the Multi-Process Service; None: it is not known
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Inventory:
     """Which GPUs CUDA offers right now, or why none."""
 
@@ -185,7 +186,7 @@ class Inventory:
     schema_version: int = SCHEMA_VERSION
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Buckets:
     """A latency distribution over ``stats.LATENCY_BOUNDS_S``.
 
@@ -197,7 +198,7 @@ class Buckets:
     total: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Peak:
     """One of several humps of a distribution. ``value`` is its median, ``share`` in 0..1."""
 
@@ -205,7 +206,7 @@ class Peak:
     share: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Point:
     """What one size cost on either side. Units: seconds; ``n`` is the side of a square matrix."""
 
@@ -214,7 +215,7 @@ class Point:
     gpu_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sample:
     """One mode of one verified run, reduced to robust figures in the unit of its probe."""
 
@@ -234,7 +235,7 @@ class Sample:
     p99_net: float | None = None  # less what the null calls' p99 exceeds their median by, as well
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Missing:
     """A mode that this machine cannot offer; the rest of the run is still good."""
 
@@ -243,7 +244,7 @@ class Missing:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Job:
     """One thing that a child is asked for: a line of JSON on its stdin.
 
@@ -260,10 +261,10 @@ class Job:
     start_limit_s: float = START_LIMIT_S  # of loading the driver, cuInit, context and kernels
     progress_fd: int | None = None  # inherited memory, laid out as ``gpud.core.progress``
     alarm: bool = True  # the kernel ends a child whose driver call does not return
-    left_out: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = {}  # noqa: RUF012  # copied
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunReport:
     """What a child prints for a job that names a probe.
 
@@ -278,7 +279,7 @@ class RunReport:
     samples: tuple[Sample, ...] = ()
     missing: tuple[Missing, ...] = ()
     failure: Failure | None = None
-    conditions: dict[str, Condition] = field(default_factory=dict)
+    conditions: dict[str, Condition] = {}  # noqa: RUF012  # copied
     duration_s: float = 0.0  # wall, monotonic, inside the child; of the whole child if it died
     gpu_seconds: float | None = None  # as CUDA events saw it; gpud's own cost, as are the next two
     vram_peak_bytes: int | None = None
@@ -304,7 +305,7 @@ class Absent(StrEnum):
     NOT_ASKED = "not_asked"  # the settings say not to
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reading:
     """One telemetry field at one moment; the suffix of the field name is its unit.
 
@@ -331,7 +332,7 @@ def plain(reading: Reading) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StreamKey:
     """Names one stream.
 

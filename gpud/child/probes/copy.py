@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpud.child.device import Buffer, HostBuffer, Outcome, short_of, wrong
 from gpud.child.summary import summarised
 from gpud.child.throughput import chosen, elapsed, measured
+from gpud.core.record import record
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ LARGEST_PAGEABLE = 16 * MIB
 PAGE = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BufferPair:
     """Host and device memory of one size, and how to copy between their beginnings."""
 

@@ -7,7 +7,6 @@ the last round: the modes that end in ``_cold`` are what an interactive program 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpud.child.device import Outcome
@@ -23,6 +22,7 @@ from gpud.child.latency import (
 from gpud.child.summary import summarised
 from gpud.child.warmup import warm
 from gpud.core.errors import ProbeError
+from gpud.core.record import replace
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
 
 if TYPE_CHECKING:

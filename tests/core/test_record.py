@@ -1,0 +1,86 @@
+"""Records: to everybody a frozen dataclass with slots, to a child without what loads slowly."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from gpud.core.record import record, replace, values
+
+
+@record
+class Part:
+    """A value inside another."""
+
+    name: str
+
+
+@record
+class Whole:
+    """Every kind of default."""
+
+    size: float
+    parts: tuple[Part, ...] = ()
+    facts: dict[str, int] = {}  # noqa: RUF012  # copied
+
+    @property
+    def double(self) -> float:
+        return 2 * self.size
+
+
+WHOLE = Whole(1.5, (Part("a"), Part("b")), {"n": 1})
+
+
+def test_record_is_a_frozen_value() -> None:
+    same = Whole(1.5, (Part("a"), Part("b")), {"n": 1})
+    assert same == WHOLE
+    assert replace(same, size=2.0) == Whole(2.0, (Part("a"), Part("b")), {"n": 1}) != WHOLE
+    assert hash(Part("a")) == hash(Part("a"))
+    assert WHOLE.double == 3
+    assert repr(Part("a")) == "Part(name='a')"
+    with pytest.raises(AttributeError):
+        WHOLE.size = 2.0  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        WHOLE.colour = "red"  # type: ignore[attr-defined]
+
+
+def test_records_share_no_dictionary() -> None:
+    one, other = Whole(1.0), Whole(1.0)
+    one.facts["n"] = 1
+    assert other.facts == {}
+
+
+def test_wrong_arguments_are_refused_as_by_any_class() -> None:
+    with pytest.raises(TypeError, match="colour"):
+        Whole(1.0, colour="red")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="size"):
+        Whole()  # type: ignore[call-arg]
+
+
+def test_dataclasses_and_msgspec_take_a_record_for_a_dataclass() -> None:
+    assert [field.name for field in dataclasses.fields(Whole)] == ["size", "parts", "facts"]
+    document = dataclasses.asdict(WHOLE)
+    assert document == {"size": 1.5, "parts": ({"name": "a"}, {"name": "b"}), "facts": {"n": 1}}
+    assert dataclasses.replace(WHOLE, size=2.0) == replace(WHOLE, size=2.0)
+    assert msgspec.json.decode(msgspec.json.encode(WHOLE), type=Whole) == WHOLE
+    assert msgspec.json.decode(b'{"size": 2}', type=Whole) == Whole(2.0)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(b'{"parts": []}', type=Whole)
+
+
+def test_json_writes_records_within_records() -> None:
+    document = json.dumps(WHOLE, default=values)
+    assert msgspec.json.decode(document, type=Whole) == WHOLE
+
+
+def test_child_loads_nothing_that_dataclasses_need() -> None:
+    asked = "import sys, gpud.child.__main__, gpud.child.probes.launch, gpud.child.cuda_gpu"
+    shown = "print({'dataclasses', 'inspect'} & sys.modules.keys() or 'neither')"
+    command = [sys.executable, "-I", "-c", f"{asked}; {shown}"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ended.stdout == "neither\n"
