@@ -24,6 +24,14 @@ HEALTHY = (
 )
 """Kernel 6.18 writes it once on machines that work for months, and on those that hang."""
 
+_FAILED = "misc dxg: dxgk: dxgkio_{}: Ioctl failed: -{}"
+BOOT = (
+    *(_FAILED.format("is_feature_enabled", 22),) * 3,
+    *(_FAILED.format("query_adapter_info", 22),) * 12,
+    *(_FAILED.format("query_adapter_info", 2),) * 5,
+)
+"""What WSL2 writes at each start, and some of it whenever a program looks for GPUs."""
+
 HANDLE_TABLE = (
     "BUG: kernel NULL pointer dereference, address: 0000000000000008",
     "#PF: supervisor write access in kernel mode",
