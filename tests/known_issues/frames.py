@@ -50,3 +50,11 @@ UVM = (
     "RIP: 0010:uvm_perf_access_counters_init+0x5f/0x130 [nvidia_uvm]",
     "---[ end trace 0000000000000000 ]---",
 )
+
+LINUX = (
+    "nvidia: loading out-of-tree module taints kernel.",
+    "nvidia-nvlink: Nvlink Core is being initialized, major device number 236",
+    "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.86.10  Tue Jan 21 20:41:28 UTC 2025",
+    "nvidia-uvm: Loaded the UVM driver, major device number 234.",
+)
+"""What the driver of plain Linux writes when it is loaded."""
