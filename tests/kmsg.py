@@ -15,7 +15,7 @@ class Kernel:
 
     def __init__(self, sysroot: Path) -> None:
         self.sysroot = sysroot
-        (sysroot / "dev").mkdir(parents=True)
+        (sysroot / "dev").mkdir(parents=True, exist_ok=True)
         os.mkfifo(sysroot / "dev/kmsg")
         self._fd = os.open(sysroot / "dev/kmsg", os.O_RDWR | os.O_NONBLOCK)
         fcntl.fcntl(self._fd, fcntl.F_SETFL, os.O_RDWR | os.O_NONBLOCK | os.O_DIRECT)

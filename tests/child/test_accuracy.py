@@ -52,6 +52,28 @@ def test_every_warm_mode_takes_what_it_takes_a_c_program(tmp_path: Path, mode: s
     assert result == pytest.approx(c_loop_s(library, mode), rel=WITHIN)
 
 
+GRAPHS = {
+    "launch decides": "graph_launch_ns 900000\ngraph_node_ns 10",
+    "nodes decide": "graph_launch_ns 20000\ngraph_node_ns 9000",
+    "GPU decides": "graph_launch_ns 20000\ngraph_node_ns 500\nkernel_ns 8000",
+    "wait decides": "graph_launch_ns 20000\ngraph_node_ns 500\nsync_ns 700000",
+}
+
+
+@pytest.mark.parametrize("clock", [INTERPRETED, "1100 60 49 5000"])
+@pytest.mark.parametrize("script", GRAPHS)
+def test_a_graph_takes_what_it_takes_a_c_program_that_builds_it_node_by_node(
+    tmp_path: Path, script: str, clock: str
+) -> None:
+    calls = tmp_path / "calls"
+    library = build_libcuda(tmp_path, f"{GRAPHS[script]}\nlog {calls} cuGraphAddKernelNode_v2")
+    taken_s = run("launch", library, clock=clock).samples["graph"]["median"]
+    nodes = calls.read_text()
+    calls.unlink()
+    assert taken_s == pytest.approx(c_loop_s(library, "graph"), rel=WITHIN)
+    assert calls.read_text() == nodes, "both graphs have as many nodes"
+
+
 def test_two_kinds_of_launch_are_two_figures_and_not_a_mean(tmp_path: Path) -> None:
     submit = scripted(tmp_path, "launch", SCRIPTS["bimodal"]).samples["submit"]
     low, high = submit["peaks"]

@@ -24,6 +24,14 @@ HEALTHY = (
 )
 """Kernel 6.18 writes it once on machines that work for months, and on those that hang."""
 
+_FAILED = "misc dxg: dxgk: dxgkio_{}: Ioctl failed: -{}"
+BOOT = (
+    *(_FAILED.format("is_feature_enabled", 22),) * 3,
+    *(_FAILED.format("query_adapter_info", 22),) * 12,
+    *(_FAILED.format("query_adapter_info", 2),) * 5,
+)
+"""What WSL2 writes at each start, and some of it whenever a program looks for GPUs."""
+
 HANDLE_TABLE = (
     "BUG: kernel NULL pointer dereference, address: 0000000000000008",
     "#PF: supervisor write access in kernel mode",
@@ -42,3 +50,11 @@ UVM = (
     "RIP: 0010:uvm_perf_access_counters_init+0x5f/0x130 [nvidia_uvm]",
     "---[ end trace 0000000000000000 ]---",
 )
+
+LINUX = (
+    "nvidia: loading out-of-tree module taints kernel.",
+    "nvidia-nvlink: Nvlink Core is being initialized, major device number 236",
+    "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.86.10  Tue Jan 21 20:41:28 UTC 2025",
+    "nvidia-uvm: Loaded the UVM driver, major device number 234.",
+)
+"""What the driver of plain Linux writes when it is loaded."""

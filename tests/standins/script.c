@@ -36,6 +36,7 @@ static const struct { const char *key, *wants; bool counted; } kinds[KINDS] = {
 static struct script_rule rules[MAX_RULES];
 static int rule_count;
 static int log_descriptor = -1;
+static char logged[64]; /* the only function in the log; empty for all */
 static bool loaded;
 static char library_path[PATH_MAX];
 
@@ -136,9 +137,13 @@ void script_function(const char *key, const char *name)
 static bool common_line(const char *key, char *value)
 {
     if (!strcmp(key, "log")) {
-        log_descriptor = open(value, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+        char *name, *path = strtok_r(value, " \t", &name);
+        log_descriptor = path ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644) : -1;
         if (log_descriptor < 0)
             script_die("log: cannot open '%s': %s", value, strerror(errno));
+        if (*name)
+            script_function(key, name);
+        script_text(key, name, logged, sizeof logged);
         return true;
     }
     int kind = 0;
@@ -265,7 +270,7 @@ int script_enter(struct script_call *call, const char *function)
     if (!call->resolved)
         resolve(call, function);
     long before = call->calls++;
-    if (log_descriptor >= 0) {
+    if (log_descriptor >= 0 && (!*logged || !strcmp(logged, function))) {
         char line[80];
         int length = snprintf(line, sizeof line, "%s\n", function);
         if (write(log_descriptor, line, length) != length)

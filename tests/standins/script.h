@@ -15,7 +15,8 @@
  *                                sleep that long before anything else
  *   crash FUNCTION [AFTER]       abort()
  *   segfault FUNCTION [AFTER]    write where nothing is, as a broken driver does
- *   log PATH                     append the name of every function called, one a line
+ *   log PATH [FUNCTION]          append the name of every function called, one a line; of that one
+ *                                alone where one is named
  *
  * Anything else is the library's own. A key, function or number that means nothing ends the process
  * with a message, so that a mistyped test cannot pass.

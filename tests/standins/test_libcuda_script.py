@@ -87,6 +87,19 @@ def test_a_stalled_call_goes_on_when_its_file_answers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("function", "logged"),
+    [("", "cuInit cuDeviceGetCount cuInit"), (" cuInit", "cuInit cuInit")],
+)
+def test_the_log_has_every_call_or_those_of_one_function(
+    tmp_path: Path, function: str, logged: str
+) -> None:
+    library = build_libcuda(tmp_path, f"log {tmp_path}/log{function}\n")
+    calls = "lib.cuInit(0); lib.cuDeviceGetCount(ctypes.byref(ctypes.c_int())); lib.cuInit(0)"
+    assert run(library, calls).returncode == 0
+    assert (tmp_path / "log").read_text().split() == logged.split()
+
+
+@pytest.mark.parametrize(
     "script",
     [
         "launch_ms 3",
@@ -100,6 +113,7 @@ def test_a_stalled_call_goes_on_when_its_file_answers(tmp_path: Path) -> None:
         "flops_per_second 0",
         "warmup_factor 0.5",
         "noise 1 0.1",
+        "log /dev/null cuInit_v9",
         "fail cuInit 1\nfail cuInit 2",
     ],
 )
