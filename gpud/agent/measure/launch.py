@@ -31,6 +31,7 @@ import structlog
 from gpud.agent import children
 from gpud.agent.measure import outcome
 from gpud.agent.measure.breaker import Breaker, Standing, State, standing
+from gpud.agent.measure.gate import headroom_bytes
 from gpud.agent.state.runs import with_children
 from gpud.core import progress, wire
 from gpud.core.advice import Platform, Situation, worded, words
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
     from gpud.agent.measure.contexts import GpuContexts
     from gpud.agent.state.board import Board
+    from gpud.core.sample import Device
     from gpud.core.settings import Settings
 
 log = structlog.get_logger()
@@ -77,14 +79,21 @@ class LaunchRefused(Exception):  # noqa: N818  # it is an answer, not an error
         self.skip = skip
 
 
-def job_of(settings: Settings, spec: ProbeSpec | None = None, gpu: str | None = None) -> Job:
+def job_of(settings: Settings, spec: ProbeSpec | None = None, device: Device | None = None) -> Job:
     """Return the job of a run on a GPU or the CPU, or without a probe that of the list of GPUs."""
     library, limit_s = settings.cuda.library, settings.cuda.start_limit_s
     job = Job(cuda_library=library, sysroot=settings.sysroot, start_limit_s=limit_s)
     if spec is None:
         return job
     seed = secrets.randbelow(2**31 - 1) + 1
-    return replace(job, probe=spec.name, gpu=gpu, budget_s=spec.budget_s, seed=seed)
+    job = replace(job, probe=spec.name, budget_s=spec.budget_s, seed=seed)
+    if device is None:
+        return job
+    job, least_bytes = replace(job, gpu=device.uuid), settings.gate.vram_free_min_bytes
+    if least_bytes >= 0:
+        return replace(job, free_min_bytes=least_bytes)
+    least_bytes = int(headroom_bytes(device.memory_total_bytes))
+    return replace(job, free_min_bytes=least_bytes, stays_free_bytes=least_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,12 +232,15 @@ class Pipeline:
             report = await self._launcher.run(due.spec, self.job(due.spec, due.device))
         except LaunchRefused as refused:
             self._skip(due, refused.skip, before.at)
+            return
+        if report.failure is not None and report.failure.reason is Reason.VRAM_SHORT:
+            self._skip(due, Skip.VRAM_SHORT, before.at)  # what the gate could not read
         else:
             await self._finish(due, report, before)
 
     def job(self, spec: ProbeSpec, device: Device | None) -> Job:
         """Return the job of a run, without what may set off a known fault of this machine."""
-        job = job_of(self._settings, spec, None if device is None else device.uuid)
+        job = job_of(self._settings, spec, device)
         snapshot = self._board.read()
         read, driver = snapshot.machine.platform, driver_version(snapshot)
         modes = {} if device is None else left_out(read, driver, device)

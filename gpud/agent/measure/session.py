@@ -254,7 +254,7 @@ class Session:
     def _job(self, spec: ProbeSpec | None, device: Device | None) -> Job:
         if self._pipeline is not None and spec is not None:
             return self._pipeline.job(spec, device)
-        job = launch.job_of(self._settings, spec, None if device is None else device.uuid)
+        job = launch.job_of(self._settings, spec, device)
         read = platform.facts(self._settings.sysroot)
         modes = {} if device is None else left_out(read, None, device)
         return dataclasses.replace(job, cache_dir=self._cache_dir(), left_out=modes)

@@ -119,15 +119,14 @@ def test_graphs_are_left_out_where_the_catalogue_says_that_replaying_hangs(
     assert told == ([f"left out {left_out}"] if left_out else [])
 
 
-@pytest.mark.parametrize(("free_bytes", "skips"), [(0, {("triad", Skip.VRAM_SHORT): 1}), (9, {})])
-def test_where_nvml_is_silent_the_free_memory_is_what_the_run_before_has_seen(
-    bench: Bench, free_bytes: int, skips: dict[Any, int]
+def test_run_that_the_child_refuses_for_too_little_memory_is_skipped_and_not_stored(
+    bench: Bench,
 ) -> None:
-    bench.looks = []
-    bench.says(conditions={"memory_free_bytes": free_bytes})
-    snapshot = bench.rounds(Pace.SMALL, Pace.LARGE)
-    assert snapshot.measure.skips == skips
-    assert snapshot.measure.runs["launch"] == 1
+    bench.looks = []  # NVML is silent
+    bench.says(broken="vram_short")
+    snapshot = bench.rounds(Pace.LARGE)
+    assert snapshot.measure.skips["triad", Skip.VRAM_SHORT] == 1
+    assert not bench.stored("triad")
 
 
 async def test_when_the_contexts_are_spent_a_round_ends_on_the_one_it_has_and_the_next_is_the_cpus(
