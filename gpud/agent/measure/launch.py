@@ -189,7 +189,8 @@ class Launcher:
         self._ratio = deadline_ratio
         self._grace_s = grace_s
         self._platform = platform
-        self._gpu_from_s = gpu_from_s
+        self.gpu_from_s = gpu_from_s
+        self._until_then = Skip.BOOT_GRACE
         self._leave_hung = leave_hung
         self.contexts = contexts
         self._turn = asyncio.Lock()
@@ -230,15 +231,21 @@ class Launcher:
     def closed_to_gpu_work(self) -> Skip | None:
         """Return why no GPU work may start now; None when it may."""
         now_s = time.monotonic()
-        if now_s < self._gpu_from_s:
-            return Skip.BOOT_GRACE
+        if now_s < self.gpu_from_s:
+            return self._until_then
         if self.breaker.allows(now_s):
             return None
         return Skip.STUCK if self.breaker.state(now_s) is State.STUCK else Skip.BREAKER_OPEN
 
+    def rest(self, rest_s: float, skip: Skip) -> None:
+        """Start no GPU work for so many seconds; ``skip`` says why."""
+        until_s = time.monotonic() + rest_s
+        if until_s > self.gpu_from_s:
+            self.gpu_from_s, self._until_then = until_s, skip
+
     async def grace(self) -> None:
-        """Wait until GPU work may begin after a boot; no child waits with it."""
-        rest_s = self._gpu_from_s - time.monotonic()
+        """Wait until GPU work may begin, after a boot or a pause; no child waits with it."""
+        rest_s = self.gpu_from_s - time.monotonic()
         if rest_s > 0:
             async with self._turn:
                 await self._end()
