@@ -64,6 +64,8 @@ NOT_GIVEN_BACK = b"not given back: "
 INVENTORY_BUDGET_S = 10.0
 LIST_DEADLINE_S = 20.0
 LOCK_LOOK_S = 0.05
+WARNED = frozenset({Skip.BREAKER_OPEN, Skip.CONTEXTS_SPENT})
+"""Reasons that a person is told of and that do not hold them back."""
 
 ADVICE_LOCK = (
     "nothing is measured without it: look whether the directory is there, belongs to the agent's "
@@ -228,14 +230,19 @@ class Launcher:
             self._rest.cancel()
             self._rest = None
 
-    def closed_to_gpu_work(self) -> Skip | None:
-        """Return why no GPU work may start now; None when it may."""
+    def closed_to_gpu_work(self, gpu: str | None = None) -> Skip | None:
+        """Return why no GPU work may start now; None when it may.
+
+        ``gpu``: work in a context of this GPU, which may have to be made.
+        """
         now_s = time.monotonic()
         if now_s < self.gpu_from_s:
             return self._until_then
-        if self.breaker.allows(now_s):
-            return None
-        return Skip.STUCK if self.breaker.state(now_s) is State.STUCK else Skip.BREAKER_OPEN
+        if not self.breaker.allows(now_s):
+            return Skip.STUCK if self.breaker.state(now_s) is State.STUCK else Skip.BREAKER_OPEN
+        spent = gpu is not None and self.contexts is not None and self.contexts.spent
+        made = self._server is not None and self._server.gpu == gpu
+        return Skip.CONTEXTS_SPENT if spent and not made else None
 
     def rest(self, rest_s: float, skip: Skip) -> None:
         """Start no GPU work for so many seconds; ``skip`` says why."""
@@ -286,7 +293,7 @@ class Launcher:
         return Inventory(failure=result) if isinstance(result, Failure) else result
 
     async def run(self, spec: ProbeSpec, job: Job, *, person: bool = False) -> RunReport:
-        """Run one probe on one GPU; an open breaker does not keep a ``person`` from it.
+        """Run one probe on one GPU; what is in ``WARNED`` does not keep a ``person`` from it.
 
         Errors: ``LaunchRefused``; all else is in the report.
         """
@@ -358,8 +365,8 @@ class Launcher:
         """
         if not work.gpu and self._cpu_watch is not None:
             raise LaunchRefused(Skip.STUCK)
-        skip = self.closed_to_gpu_work() if work.gpu else None
-        if skip is not None and not (work.person and skip is Skip.BREAKER_OPEN):
+        skip = self.closed_to_gpu_work(work.job.gpu) if work.gpu else None
+        if skip is not None and not (work.person and skip in WARNED):
             raise LaunchRefused(skip)
 
     async def _ask(

@@ -116,11 +116,6 @@ class Rounds:
         young = self._contexts.rounds < YOUNG_ROUNDS
         return self._plan.young_s if young else self._plan.round_s
 
-    @property
-    def spent(self) -> bool:
-        """Whether no GPU context may be made any more on schedule."""
-        return self._contexts.spent
-
     def begin(self, specs: Sequence[ProbeSpec], now_s: float) -> Turn:
         """Count a round that begins at ``now_s`` of CLOCK_MONOTONIC; return what is due in it."""
         interval_s, gpu = self.interval_s(), self._gpu_due(now_s)

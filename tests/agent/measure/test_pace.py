@@ -63,8 +63,8 @@ class Machine:
             self.rounds_s.append(self.now_s)
             for probe in due:
                 self.due_s[probe.name].append(self.now_s)
-            if LAUNCH in due and not self.contexts.spent:
-                for _ in range(self.gpus):
+            for _ in range(self.gpus if LAUNCH in due else 0):
+                if not self.contexts.spent:  # as the launcher does
                     self.contexts.made()
                     self.made_s.append(self.now_s)
             self.now_s += interval_s * (1 + self.jitter * self.random.uniform(-1, 1))
@@ -186,7 +186,7 @@ def test_pause_of_the_machine_makes_due_what_it_made_late(tmp_path: Path) -> Non
 def test_several_gpus_share_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(tmp_path, wsl2=True, gpus=4)
     machine.run(7 * DAY_S, monkeypatch)
-    assert 240 <= machine.contexts.used <= 253  # a round that has begun is finished
+    assert 240 <= machine.contexts.used <= 250
 
 
 def test_figures_stay_fresh_for_as_long_as_a_stretched_round_takes(

@@ -144,6 +144,22 @@ async def test_when_the_contexts_are_spent_a_round_ends_on_the_one_it_has_and_th
 
 
 @pytest.mark.parametrize(
+    "state", [{"gpus": 2}, {"conditions": {"release_errors": "a child that gets no other job"}}]
+)
+async def test_round_makes_no_more_contexts_than_are_left(
+    bench: Bench, state: dict[str, Any]
+) -> None:
+    bench.contexts = GpuContexts(bench.folder, "boot", 1)
+    bench.says(**state)
+    pipeline, history = bench.make()
+    await pipeline.round(Of(Pace.SMALL, Pace.LARGE))
+    await history.close()
+    assert bench.contexts.used == 1
+    measure = bench.board.read().measure
+    assert measure.skips["triad", Skip.CONTEXTS_SPENT] == 1
+
+
+@pytest.mark.parametrize(
     ("paces", "state", "expected"),
     [
         ("small small", {}, 1),
