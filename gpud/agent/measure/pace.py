@@ -134,6 +134,7 @@ class Rounds:
     def paused(self, paused_s: float) -> None:
         """Bring what is due nearer by a pause of the machine, in which its clock stood still."""
         self._due_s = {name: at_s - paused_s for name, at_s in self._due_s.items()}
+        self._contexts.paused(paused_s)
 
     def beat(self) -> Beat:
         """Return how far apart rounds and runs are now.

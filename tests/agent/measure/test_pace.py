@@ -183,6 +183,19 @@ def test_pause_of_the_machine_makes_due_what_it_made_late(tmp_path: Path) -> Non
     assert rounds.begin(PROBES, 22.0) == (list(PROBES), True)
 
 
+def test_pause_of_the_machine_brings_the_next_round_with_the_gpu_nearer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path, wsl2=True, jitter=0)
+    machine.run(3 * DAY_S, monkeypatch)
+    last_s, beat = machine.made_s[-1], machine.rounds.beat()
+    assert machine.now_s - last_s < beat.gpu_s / 2
+    machine.rounds.paused(beat.gpu_s)
+    machine.restart()  # the file knows it
+    machine.run(1.0, monkeypatch)
+    assert machine.made_s[-1] > last_s
+
+
 def test_several_gpus_share_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(tmp_path, wsl2=True, gpus=4)
     machine.run(7 * DAY_S, monkeypatch)
