@@ -137,7 +137,7 @@ class Agent:
             boot_id=boot_id,
         )
         self.schedule = Schedule(board)
-        self.clock_watch = ClockWatch(board, self.schedule, self.rounds)
+        self.clock_watch = ClockWatch(board, self.schedule, self.rounds, self.launcher)
         self.known_faults = KnownFaultWatch(board)
 
     async def run(self) -> None:

@@ -199,6 +199,7 @@ def _measured(
     gc.disable()
     try:
         budget.check()
+        hardware.leave_free(job)
         outcome = module.run(hardware, budget, job.seed)
     except Orphaned:
         raise

@@ -12,7 +12,7 @@ from gpud.core.sample import Failure, Reason
 
 if TYPE_CHECKING:
     from gpud.child.device import Call
-    from gpud.core.sample import Condition
+    from gpud.core.sample import Condition, Job
 
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
@@ -35,6 +35,9 @@ class Cpu:
         """
         os.environ.update(dict.fromkeys(BLAS_THREADS, "1"))
         return load_numpy()
+
+    def leave_free(self, job: Job) -> None:
+        """Do nothing: the CPU's probes take no GPU memory."""
 
     def timed(self, call: Call, repeats: int = 1) -> float:
         """Time ``repeats`` calls. Units: seconds of wall time, monotonic."""

@@ -5,16 +5,17 @@ One thread, one context for all runs of a process, and two streams at most in ea
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import math
 import time
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpud.child import kernels
 from gpud.child.cuda import Driver
 from gpud.child.cuda_api import FUNCTIONS, GRAPH, OPTIONAL, POINTER, SIZE, KernelNode
-from gpud.child.device import Buffer, Call, HostBuffer, Kernel, inside, shared
+from gpud.child.device import Buffer, Call, HostBuffer, Kernel, headroom, inside, shared
 from gpud.child.libc import null_call
 from gpud.core import progress
 from gpud.core.advice import Situation
@@ -91,6 +92,7 @@ class Gpu:
         self._lanes: list[ctypes.c_void_p] = []
         self._graphs: list[ctypes.c_void_p] = []
         self._executables: list[ctypes.c_void_p] = []
+        self._free_bytes, self._stays_free_bytes = math.inf, -math.inf
         self._load_s = 0.0
         self._spin = spin
 
@@ -107,6 +109,17 @@ class Gpu:
             self._call("cuEventRecord", event, self._lanes[0]) for event in self._events[:2]
         )
 
+    def leave_free(self, job: Job) -> None:
+        """Take no memory from now on of which too little is free.
+
+        What the driver does not tell holds nothing back. Errors: ``ProbeError`` (vram_short).
+        """
+        with contextlib.suppress(ProbeError):
+            self._free_bytes = self.memory()[0]
+            self._stays_free_bytes = job.stays_free_bytes or -math.inf
+        if self._free_bytes < job.free_min_bytes:
+            raise headroom(self._free_bytes, job.free_min_bytes)
+
     def memory(self) -> tuple[int, int]:
         """Give free and total bytes; WDDM's free is not a promise."""
         free, total = SIZE(), SIZE()
@@ -115,6 +128,9 @@ class Gpu:
 
     def alloc(self, size: int) -> Buffer:
         """Take plain device memory, never managed."""
+        left_bytes = self._free_bytes - sum(self._buffers.values()) - size
+        if left_bytes < self._stays_free_bytes:
+            raise headroom(left_bytes, self._stays_free_bytes)
         address = self._driver.value("cuMemAlloc_v2", POINTER, size)
         self._buffers[address] = size
         self.vram_peak_bytes = max(self.vram_peak_bytes, sum(self._buffers.values()))
@@ -423,7 +439,7 @@ class LoadedCuda:
             self._driver.begin(progress)
         return self._driver
 
-    @contextmanager
+    @contextlib.contextmanager
     def gpu(self, job: Job, *, spin: bool, progress: Progress) -> Iterator[Gpu]:
         """Give the GPU that ``job.gpu`` names by UUID for one run, the same one in every run.
 

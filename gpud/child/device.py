@@ -101,6 +101,13 @@ def short_of(free_bytes: int, what: str) -> ProbeError:
     return ProbeError(Failure(Reason.OUT_OF_MEMORY, detail, advice=Situation.FULL))
 
 
+def headroom(free_bytes: float, least_bytes: float) -> ProbeError:
+    """Say that a run would leave too little GPU memory to others: under WSL2 also to Windows."""
+    words = "bytes of GPU memory would be free, and"
+    detail = f"{free_bytes:.0f} {words} {least_bytes:.0f} have to stay free"
+    return ProbeError(Failure(Reason.VRAM_SHORT, detail, advice=Situation.FULL))
+
+
 def plausible(taken_s: float, what: str) -> float:
     """Give what the driver says a piece of work took. Errors: ``ProbeError`` for no time at all."""
     if not taken_s > 0:  # a NaN is refused too

@@ -80,6 +80,7 @@ class Reason(StrEnum):
     VERIFICATION_FAILED = "verification_failed"
     CPU_ALWAYS_FASTER = "cpu_always_faster"
     UNSUPPORTED = "unsupported"
+    VRAM_SHORT = "vram_short"  # less would stay free than has to
     LEFT_OUT = "left_out"  # of a mode: on a machine like this one it does harm
     NOT_COLD = "not_cold"  # of a mode that is only measured before anything else is
     DEPENDENCY_MISSING = "dependency_missing"
@@ -262,6 +263,8 @@ class Job:
     progress_fd: int | None = None  # inherited memory, laid out as ``gpud.core.progress``
     alarm: bool = True  # the kernel ends a child whose driver call does not return
     left_out: dict[str, str] = {}  # noqa: RUF012  # copied
+    free_min_bytes: int = 0  # of GPU memory, before the run takes any
+    stays_free_bytes: int = 0  # of GPU memory, beside what the run takes
 
 
 @record

@@ -33,7 +33,7 @@ from gpud.child.probes import cpu_matmul
 from gpud.core import advice
 from gpud.core.advice import Situation
 from gpud.core.requests import ProbeRequest, RanLine, WaitLine
-from gpud.core.sample import Backend, RunReport, Unit
+from gpud.core.sample import Backend, RunReport, Skip, Unit
 from gpud.core.settings import LOCK, parse
 from tests.e2e.driven import virtual_python
 from tests.e2e.program import Program, alive, as_nobody, cuda, program
@@ -256,6 +256,25 @@ def test_open_breaker_is_reported_and_a_manual_probe_runs(gpud: Program) -> None
     waits = [line.message for line in made if isinstance(line, WaitLine)]
     assert waits[0] == "the agent starts no GPU work (open): it hung"
     assert waits[1].startswith("  fix: ")
+    assert [line.report.failure for line in made if isinstance(line, RanLine)] == [None]
+
+
+def test_probe_waits_for_the_rest_after_a_pause_and_says_until_when(gpud: Program) -> None:
+    driver(gpud)
+    settings = parse(gpud.config.read_bytes(), {}, home=str(gpud.home))
+
+    async def story() -> list[ProbeLine]:
+        launcher = Launcher(gpud.run_dir / LOCK)
+        launcher.rest(0.5, Skip.RESUMED)
+        try:
+            made = Session(settings, ProbeRequest(names=("launch",)), launcher)
+            return [line async for line in made.lines()]
+        finally:
+            launcher.close()
+
+    made = asyncio.run(story())
+    (wait,) = [line.message for line in made if isinstance(line, WaitLine)]
+    assert re.fullmatch(r"GPU work begins at .*: the machine had just come back", wait)
     assert [line.report.failure for line in made if isinstance(line, RanLine)] == [None]
 
 

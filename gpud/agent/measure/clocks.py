@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from gpud.agent.state.snapshot import after_jump
 from gpud.core import clock
 from gpud.core.clock import Instant
+from gpud.core.sample import Skip
 
 if TYPE_CHECKING:
+    from gpud.agent.measure.launch import Launcher
     from gpud.agent.measure.pace import Rounds
     from gpud.agent.measure.schedule import Schedule
     from gpud.agent.state.board import Board
@@ -46,14 +48,17 @@ def local_min(wall_s: float) -> int:
 class ClockWatch:
     """Compares the clocks between two looks: a pause or a corrected wall clock shows as a jump."""
 
-    def __init__(self, board: Board, schedule: Schedule, rounds: Rounds) -> None:
+    def __init__(
+        self, board: Board, schedule: Schedule, rounds: Rounds, launcher: Launcher
+    ) -> None:
         self._board = board
         self._schedule = schedule
+        self._launcher = launcher
         self._rounds = rounds
         self._before = now()
 
     def look(self, at: Instant) -> None:
-        """Publish a jump since the last look; after a large one, jobs are due after a rest."""
+        """Publish a jump since the last look; after a large one the GPU and the jobs rest."""
         before, self._before = self._before, at
         offset_s = clock.jumped(before, at, threshold_s=clock.BETWEEN_TICKS_S)
         if offset_s is None:
@@ -65,5 +70,8 @@ class ClockWatch:
         self._board.publish(machine=machine, telemetry=telemetry)
         rest_s = clock.rest_s(offset_s)
         self._rounds.paused(max(offset_s, 0.0))
+        if rest_s:
+            asleep = offset_s >= clock.ASLEEP_FROM_S
+            self._launcher.rest(rest_s, Skip.RESUMED if asleep else Skip.CLOCK_JUMPED)
         if offset_s > 0 or rest_s:
             self._schedule.after_pause(max(offset_s, 0.0), rest_s=rest_s)

@@ -29,7 +29,10 @@ Moment = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Count(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file. ``last_mono_s`` is the CLOCK_MONOTONIC moment of the last context."""
+    """The file. ``last_mono_s`` is the CLOCK_MONOTONIC moment of the last context.
+
+    It is put back by the pauses of the machine since then, to the boot at the most.
+    """
 
     boot_id: str
     contexts: Number = 0
@@ -40,8 +43,10 @@ class Count(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class GpuContexts:
     """Counts contexts and rounds of this boot. ``budget``: contexts of one boot, None for any.
 
-    Who may not write the file counts in memory alone, and ``kept`` is False. Whoever makes a
-    context has gpud's lock, so that two processes do not count at once.
+    Who may not write the file counts in memory alone, and ``kept`` is False. The agent counts what
+    it makes, and `gpud probe` where no agent runs. Should two processes count at one moment, as
+    when the agent starts beside a probe, one count may be lost: a budget 100 below the least number
+    that was reported bears that.
     """
 
     def __init__(self, folder: Path, boot_id: str, budget: int | None) -> None:
@@ -63,7 +68,7 @@ class GpuContexts:
 
     @property
     def last_mono_s(self) -> float | None:
-        """When the last context was made, in seconds of CLOCK_MONOTONIC; None for none yet."""
+        """When the last context was made, by CLOCK_MONOTONIC less pauses since; None for none."""
         return self._count.last_mono_s
 
     @property
@@ -80,6 +85,13 @@ class GpuContexts:
         """Count a round. Errors: none."""
         self._look()
         self._keep(replace(self._count, rounds=self.rounds + 1))
+
+    def paused(self, paused_s: float) -> None:
+        """Put the last context back by a pause of the machine, in which its clock stood still."""
+        self._look()
+        if self.last_mono_s is not None and paused_s:
+            last_mono_s = max(self.last_mono_s - paused_s, 0.0)
+            self._keep(replace(self._count, last_mono_s=last_mono_s))
 
     def _look(self) -> None:
         """Take over what the file says of this boot, unless more is known here."""

@@ -38,8 +38,6 @@ up to a second, and a reading takes its time."""
 
 HEADROOM_BYTES: Final = 2 << 30
 HEADROOM_RATIO: Final = 0.15
-MEMORY_HOLDS_S: Final = 60.0
-"""For so long the free memory that a run saw stands in for NVML's: for the rest of its round."""
 
 BUSY_RATIO = 0.05
 """Another process used the GPU for more of the time than this."""
@@ -269,7 +267,6 @@ class Gate:
         self._own_ended_s: dict[str, float] = {}
         self._need_bytes: dict[_RunKey, int] = {}
         self._context_bytes: dict[str, float] = {}  # what appeared with the last one, by GPU
-        self._free_bytes: dict[str, tuple[float, float]] = {}  # as CUDA said, and when, by GPU
         self._put_off_since_s: dict[_RunKey, float] = {}
         self._past: dict[_RunKey, dict[bool | None, Past]] = {}  # by power source
 
@@ -293,16 +290,7 @@ class Gate:
             resumed_s=machine.resumed_mono_s,
             jumped_s=machine.jumped_mono_s,
         )
-        return Admission(
-            decide(self._settings, candidate, self._filled(due, before, at)), before, at
-        )
-
-    def _filled(self, due: Due, before: Conditions, at: Instant) -> Conditions:
-        """Return the conditions; where nobody tells the free memory, as the last run saw it."""
-        free_bytes, seen_s = self._free_bytes.get(due.uuid or "", (0.0, -math.inf))
-        if before.memory_free_bytes is not None or at.mono_s - seen_s > MEMORY_HOLDS_S:
-            return before
-        return replace(before, memory_free_bytes=free_bytes)
+        return Admission(decide(self._settings, candidate, before), before, at)
 
     def put_off(self, due: Due, reason: Skip, now_s: float) -> bool:
         """Note a run that was skipped, and return whether that has gone on for too long.
@@ -328,9 +316,6 @@ class Gate:
         self._put_off_since_s.pop(due.key, None)
         if due.uuid is not None:
             self._own_ended_s[due.uuid] = at.mono_s
-            free_bytes = report.conditions.get("memory_free_bytes")
-            if isinstance(free_bytes, int | float):
-                self._free_bytes[due.uuid] = (float(free_bytes), at.mono_s)
         after = await self._observer.look(due.uuid)
         past = await self._past_of(due.key, ac=after.ac)
         resumed_s = self._board.read().machine.resumed_mono_s

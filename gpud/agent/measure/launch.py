@@ -31,6 +31,7 @@ import structlog
 from gpud.agent import children
 from gpud.agent.measure import outcome
 from gpud.agent.measure.breaker import Breaker, Standing, State, standing
+from gpud.agent.measure.gate import headroom_bytes
 from gpud.agent.state.runs import with_children
 from gpud.core import progress, wire
 from gpud.core.advice import Platform, Situation, worded, words
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
     from gpud.agent.measure.contexts import GpuContexts
     from gpud.agent.state.board import Board
+    from gpud.core.sample import Device
     from gpud.core.settings import Settings
 
 log = structlog.get_logger()
@@ -62,6 +64,8 @@ NOT_GIVEN_BACK = b"not given back: "
 INVENTORY_BUDGET_S = 10.0
 LIST_DEADLINE_S = 20.0
 LOCK_LOOK_S = 0.05
+WARNED = frozenset({Skip.BREAKER_OPEN, Skip.CONTEXTS_SPENT})
+"""Reasons that a person is told of and that do not hold them back."""
 
 ADVICE_LOCK = (
     "nothing is measured without it: look whether the directory is there, belongs to the agent's "
@@ -77,14 +81,21 @@ class LaunchRefused(Exception):  # noqa: N818  # it is an answer, not an error
         self.skip = skip
 
 
-def job_of(settings: Settings, spec: ProbeSpec | None = None, gpu: str | None = None) -> Job:
+def job_of(settings: Settings, spec: ProbeSpec | None = None, device: Device | None = None) -> Job:
     """Return the job of a run on a GPU or the CPU, or without a probe that of the list of GPUs."""
     library, limit_s = settings.cuda.library, settings.cuda.start_limit_s
     job = Job(cuda_library=library, sysroot=settings.sysroot, start_limit_s=limit_s)
     if spec is None:
         return job
     seed = secrets.randbelow(2**31 - 1) + 1
-    return replace(job, probe=spec.name, gpu=gpu, budget_s=spec.budget_s, seed=seed)
+    job = replace(job, probe=spec.name, budget_s=spec.budget_s, seed=seed)
+    if device is None:
+        return job
+    job, least_bytes = replace(job, gpu=device.uuid), settings.gate.vram_free_min_bytes
+    if least_bytes >= 0:
+        return replace(job, free_min_bytes=least_bytes)
+    least_bytes = int(headroom_bytes(device.memory_total_bytes))
+    return replace(job, free_min_bytes=least_bytes, stays_free_bytes=least_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +191,8 @@ class Launcher:
         self._ratio = deadline_ratio
         self._grace_s = grace_s
         self._platform = platform
-        self._gpu_from_s = gpu_from_s
+        self.gpu_from_s = gpu_from_s
+        self._until_then = Skip.BOOT_GRACE
         self._leave_hung = leave_hung
         self.contexts = contexts
         self._turn = asyncio.Lock()
@@ -218,18 +230,29 @@ class Launcher:
             self._rest.cancel()
             self._rest = None
 
-    def closed_to_gpu_work(self) -> Skip | None:
-        """Return why no GPU work may start now; None when it may."""
+    def closed_to_gpu_work(self, gpu: str | None = None) -> Skip | None:
+        """Return why no GPU work may start now; None when it may.
+
+        ``gpu``: work in a context of this GPU, which may have to be made.
+        """
         now_s = time.monotonic()
-        if now_s < self._gpu_from_s:
-            return Skip.BOOT_GRACE
-        if self.breaker.allows(now_s):
-            return None
-        return Skip.STUCK if self.breaker.state(now_s) is State.STUCK else Skip.BREAKER_OPEN
+        if now_s < self.gpu_from_s:
+            return self._until_then
+        if not self.breaker.allows(now_s):
+            return Skip.STUCK if self.breaker.state(now_s) is State.STUCK else Skip.BREAKER_OPEN
+        spent = gpu is not None and self.contexts is not None and self.contexts.spent
+        made = self._server is not None and self._server.gpu == gpu
+        return Skip.CONTEXTS_SPENT if spent and not made else None
+
+    def rest(self, rest_s: float, skip: Skip) -> None:
+        """Start no GPU work for so many seconds; ``skip`` says why."""
+        until_s = time.monotonic() + rest_s
+        if until_s > self.gpu_from_s:
+            self.gpu_from_s, self._until_then = until_s, skip
 
     async def grace(self) -> None:
-        """Wait until GPU work may begin after a boot; no child waits with it."""
-        rest_s = self._gpu_from_s - time.monotonic()
+        """Wait until GPU work may begin, after a boot or a pause; no child waits with it."""
+        rest_s = self.gpu_from_s - time.monotonic()
         if rest_s > 0:
             async with self._turn:
                 await self._end()
@@ -270,7 +293,7 @@ class Launcher:
         return Inventory(failure=result) if isinstance(result, Failure) else result
 
     async def run(self, spec: ProbeSpec, job: Job, *, person: bool = False) -> RunReport:
-        """Run one probe on one GPU; an open breaker does not keep a ``person`` from it.
+        """Run one probe on one GPU; what is in ``WARNED`` does not keep a ``person`` from it.
 
         Errors: ``LaunchRefused``; all else is in the report.
         """
@@ -342,8 +365,8 @@ class Launcher:
         """
         if not work.gpu and self._cpu_watch is not None:
             raise LaunchRefused(Skip.STUCK)
-        skip = self.closed_to_gpu_work() if work.gpu else None
-        if skip is not None and not (work.person and skip is Skip.BREAKER_OPEN):
+        skip = self.closed_to_gpu_work(work.job.gpu) if work.gpu else None
+        if skip is not None and not (work.person and skip in WARNED):
             raise LaunchRefused(skip)
 
     async def _ask(

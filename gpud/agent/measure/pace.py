@@ -74,6 +74,11 @@ def is_due(every_s: float, since_s: float | None, round_s: float) -> bool:
     return since_s is None or since_s < 0 or since_s >= every_s - EARLY_RATIO * round_s
 
 
+def _whole(every_s: float, round_s: float, step_s: float) -> float:
+    """Return after how many seconds something is due that only every ``step_s`` can be done."""
+    return step_s * max(math.ceil((every_s - EARLY_RATIO * round_s) / step_s), 1)
+
+
 @dataclass(frozen=True, slots=True)
 class Beat:
     """How far apart rounds and runs are at the moment. Units: seconds."""
@@ -87,9 +92,8 @@ class Beat:
         """Return the seconds between two runs of a probe; None for one that is not known."""
         small = spec is not None and spec.pace is Pace.SMALL
         every_s = (self.small_s if small else self.large_s) * (1 if spec is None else spec.every)
-        rounds = max(math.ceil(every_s / self.round_s - EARLY_RATIO), 1)
         on_cpu = spec is not None and spec.backend is Backend.CPU
-        return rounds * self.round_s if on_cpu else max(rounds * self.round_s, self.gpu_s)
+        return _whole(every_s, self.round_s, self.round_s if on_cpu else self.gpu_s)
 
 
 class Turn(NamedTuple):
@@ -112,11 +116,6 @@ class Rounds:
         young = self._contexts.rounds < YOUNG_ROUNDS
         return self._plan.young_s if young else self._plan.round_s
 
-    @property
-    def spent(self) -> bool:
-        """Whether no GPU context may be made any more on schedule."""
-        return self._contexts.spent
-
     def begin(self, specs: Sequence[ProbeSpec], now_s: float) -> Turn:
         """Count a round that begins at ``now_s`` of CLOCK_MONOTONIC; return what is due in it."""
         interval_s, gpu = self.interval_s(), self._gpu_due(now_s)
@@ -135,6 +134,7 @@ class Rounds:
     def paused(self, paused_s: float) -> None:
         """Bring what is due nearer by a pause of the machine, in which its clock stood still."""
         self._due_s = {name: at_s - paused_s for name, at_s in self._due_s.items()}
+        self._contexts.paused(paused_s)
 
     def beat(self) -> Beat:
         """Return how far apart rounds and runs are now.
@@ -143,7 +143,8 @@ class Rounds:
         """
         interval_s, plan = self.interval_s(), self._plan
         factor = 1.0 if self._contexts.spent else stretch(plan.budget, self._contexts.used)
-        gpu_s = max(interval_s, factor * plan.round_s) if factor > 1 else interval_s
+        every_s = factor * plan.round_s if factor > 1 else interval_s
+        gpu_s = _whole(every_s, plan.round_s if factor > 1 else interval_s, interval_s)
         return Beat(interval_s, gpu_s, plan.small_s, plan.large_s)
 
     def _gpu_due(self, now_s: float) -> bool:

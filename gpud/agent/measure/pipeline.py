@@ -128,7 +128,7 @@ class Pipeline:
                 turn = await self._on_cpu(rounds)
             await self._launcher.grace()
             async with self._round_turn():
-                await self._on_gpu(rounds, turn)
+                await self._on_gpu(turn)
 
     @contextlib.asynccontextmanager
     async def after_rounds(self) -> AsyncIterator[None]:
@@ -165,7 +165,7 @@ class Pipeline:
                 await self._run(Due(spec, None))
         return turn
 
-    async def _on_gpu(self, rounds: Rounds, turn: Turn) -> None:
+    async def _on_gpu(self, turn: Turn) -> None:
         wrong = self._inventory is not None and self._inventory.failure
         new = turn.look or self._list_changed
         if new or wrong or misses_a_gpu(self._board.read()):
@@ -173,13 +173,9 @@ class Pipeline:
         on_gpu = [spec for spec in self._specs if spec.backend is Backend.CUDA]
         due = [spec for spec in turn.probes if spec.backend is Backend.CUDA]
         for uuid in [device.uuid for device in await self._devices(due)]:
-            spent = rounds.spent  # by now: what has a context is not interrupted
             for spec in due:
                 if device := next((d for d in await self._devices([spec]) if d.uuid == uuid), None):
-                    if spent:
-                        self._skip(Due(spec, device), Skip.CONTEXTS_SPENT, self._now())
-                    else:
-                        await self._run(Due(spec, device))
+                    await self._run(Due(spec, device))
         # Without GPU probes, too: there may be GPUs. What a run has lost is named in its round.
         look = (due or not on_gpu) and not self._container_measures
         if look and self._inventory is None:
@@ -217,7 +213,7 @@ class Pipeline:
 
     async def _run(self, due: Due) -> None:
         """Run one probe on one GPU, or skip it."""
-        closed = None if due.device is None else self._launcher.closed_to_gpu_work()
+        closed = None if due.uuid is None else self._launcher.closed_to_gpu_work(due.uuid)
         if closed is not None:
             self._skip(due, closed, self._now())  # a GPU that hangs may look busy as well
             return
@@ -232,12 +228,15 @@ class Pipeline:
             report = await self._launcher.run(due.spec, self.job(due.spec, due.device))
         except LaunchRefused as refused:
             self._skip(due, refused.skip, before.at)
+            return
+        if report.failure is not None and report.failure.reason is Reason.VRAM_SHORT:
+            self._skip(due, Skip.VRAM_SHORT, before.at)  # what the gate could not read
         else:
             await self._finish(due, report, before)
 
     def job(self, spec: ProbeSpec, device: Device | None) -> Job:
         """Return the job of a run, without what may set off a known fault of this machine."""
-        job = job_of(self._settings, spec, None if device is None else device.uuid)
+        job = job_of(self._settings, spec, device)
         snapshot = self._board.read()
         read, driver = snapshot.machine.platform, driver_version(snapshot)
         modes = {} if device is None else left_out(read, driver, device)

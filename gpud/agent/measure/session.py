@@ -45,6 +45,7 @@ from gpud.core.sample import Backend, Inventory, RunReport, Skip
 from gpud.core.stats import median
 from gpud.core.text import escaped
 from gpud.gpu_lock import holder_of
+from gpud.show.words import because
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -61,6 +62,8 @@ PATIENCE_S: Final = 120.0
 """Another process may be measuring; nothing is measured beside it."""
 REPEAT_S: Final = 20.0
 """How often a person reads again for whom a run waits."""
+RESTING: Final = frozenset({Skip.BOOT_GRACE, Skip.RESUMED, Skip.CLOCK_JUMPED})
+"""Reasons for which GPU work waits for a moment that is known."""
 REMEMBERED_S: Final = 30 * 86400.0
 SPENT: Final = (
     "gpud has made {used} GPU contexts since WSL started, of {budget} that it may; this run makes "
@@ -199,7 +202,7 @@ class Session:
     async def _patiently(
         self, spec: ProbeSpec | None, job: Job
     ) -> AsyncGenerator[WaitLine | RunReport | Inventory, None]:
-        """Run a probe, or take the list of GPUs, once no other process measures.
+        """Run a probe, or take the list of GPUs, once no other process measures and no rest holds.
 
         The result is the last item, after the lines of waiting. Errors: ``LaunchRefused``.
         """
@@ -216,6 +219,12 @@ class Session:
                 yield result
             except LaunchRefused as refused:
                 now_s = time.monotonic()
+                if refused.skip in RESTING:
+                    moment = time.localtime(time.time() + self._launcher.gpu_from_s - now_s)
+                    words = f"GPU work begins at {time.strftime('%X', moment)}"
+                    yield WaitLine(message=f"{words}: {because(refused.skip)}")
+                    await self._launcher.grace()
+                    continue
                 if refused.skip is not Skip.CHILD_RUNNING:
                     raise
                 if self._gave_up or now_s - begun_s >= self._patience_s:
@@ -254,7 +263,7 @@ class Session:
     def _job(self, spec: ProbeSpec | None, device: Device | None) -> Job:
         if self._pipeline is not None and spec is not None:
             return self._pipeline.job(spec, device)
-        job = launch.job_of(self._settings, spec, None if device is None else device.uuid)
+        job = launch.job_of(self._settings, spec, device)
         read = platform.facts(self._settings.sysroot)
         modes = {} if device is None else left_out(read, None, device)
         return dataclasses.replace(job, cache_dir=self._cache_dir(), left_out=modes)

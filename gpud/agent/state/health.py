@@ -224,6 +224,7 @@ _INFO: Final = {
     Reason.UNSUPPORTED,
     Reason.LEFT_OUT,
     Reason.NOT_COLD,
+    Reason.VRAM_SHORT,
     Reason.DEPENDENCY_MISSING,
     Reason.CPU_ALWAYS_FASTER,
 }

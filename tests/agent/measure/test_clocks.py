@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent.measure.clocks import ClockWatch, local_min, now
+from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.schedule import Schedule
 from gpud.agent.state.board import Board
 from gpud.core import clock
 from gpud.core.clock import Instant
+from gpud.core.sample import Skip
 from tests import snapshots
 from tests.agent.measure.rounds import Of
 from tests.agent.measure.test_schedule import Counted, next_in_s
@@ -62,26 +64,34 @@ def test_zone_that_changes_is_followed(zone: pytest.MonkeyPatch) -> None:
 async def test_after_a_jump_in_either_direction_the_gpu_rests_and_jobs_are_put_off(
     offset_s: float,
 ) -> None:
-    jumped_s, due_in_s = await after_jump_by(offset_s)
+    jumped_s, due_in_s, closed = await after_jump_by(offset_s)
     assert jumped_s is not None
+    assert closed is Skip.CLOCK_JUMPED
     assert clock.REST_S - 5 < due_in_s <= clock.REST_S
 
 
 @pytest.mark.parametrize("offset_s", [0.4, -0.4, 1.0, -4.0])
 async def test_small_corrections_of_the_clock_put_nothing_off(offset_s: float) -> None:
-    jumped_s, due_in_s = await after_jump_by(offset_s)
-    assert jumped_s is None
+    jumped_s, due_in_s, closed = await after_jump_by(offset_s)
+    assert (jumped_s, closed) == (None, None)
     assert due_in_s <= 2
 
 
-async def after_jump_by(offset_s: float) -> tuple[float | None, float]:
-    """Give when the GPU's rest began, and in how many seconds a job is due that was due in two."""
+async def test_after_a_long_pause_gpu_work_is_refused_as_that_of_a_resumed_machine() -> None:
+    assert (await after_jump_by(3600.0))[2] is Skip.RESUMED
+
+
+async def after_jump_by(offset_s: float) -> tuple[float | None, float, Skip | None]:
+    """Give when the GPU's rest began, in how many seconds a job is due that was due in two, and
+    why no GPU work starts.
+    """
     board = Board(snapshots.bare())
     schedule = Schedule(board)
-    watch, at = ClockWatch(board, schedule, Of()), now()
+    launcher = Launcher(None)
+    watch, at = ClockWatch(board, schedule, Of(), launcher), now()
     schedule.every(60, "job", Counted().run, first_after_s=2)
     schedule.start()
     watch.look(Instant(at.wall_s + offset_s, at.mono_s))
     due_in_s = next_in_s(schedule)
     schedule.stop()
-    return board.read().machine.jumped_mono_s, due_in_s
+    return board.read().machine.jumped_mono_s, due_in_s, launcher.closed_to_gpu_work()

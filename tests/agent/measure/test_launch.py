@@ -23,10 +23,15 @@ from gpud.agent.measure import launch
 from gpud.agent.measure.breaker import Breaker, State
 from gpud.agent.measure.launch import Launcher, LaunchRefused
 from gpud.agent.state.board import Board
+from gpud.child.probes import triad
 from gpud.core.errors import WireError
-from gpud.core.sample import Backend, Job, Pace, ProbeSpec, Reason, RunReport, Skip, Unit
+from gpud.core.sample import Backend, Device, Job, Pace, ProbeSpec, Reason, RunReport, Skip, Unit
+from gpud.core.sections import GateSettings
+from gpud.core.settings import Settings
 from tests import snapshots
 from tests.waiting import LIMIT_S, until
+
+GIB = 1 << 30
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -358,3 +363,18 @@ def test_grandchild_that_keeps_the_pipe_open_delays_nothing(tmp_path: Path) -> N
         with contextlib.suppress(OSError):
             os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
     assert report.failure is None
+
+
+@pytest.mark.parametrize(
+    ("vram_free_min_bytes", "expected"),
+    [(-1, (3 * GIB, 3 * GIB)), (GIB, (GIB, 0)), (0, (0, 0))],
+)
+def test_job_says_how_much_memory_stays_free(
+    vram_free_min_bytes: int, expected: tuple[int, int]
+) -> None:
+    settings = Settings(gate=GateSettings(vram_free_min_bytes=vram_free_min_bytes))
+    device = Device(0, "GPU-1", "RTX", "0", "8.9", 1, 1, 20 * GIB)
+    job = launch.job_of(settings, triad.SPEC, device)
+    assert (job.gpu, (job.free_min_bytes, job.stays_free_bytes)) == ("GPU-1", expected)
+    job = launch.job_of(settings, triad.SPEC)
+    assert (job.gpu, job.free_min_bytes, job.stays_free_bytes) == (None, 0, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -44,11 +44,11 @@ class Rig:
             folder / "gpu.lock", command=["env", *time, *CHILD], contexts=self.contexts
         )
 
-    def job(self, spec: ProbeSpec, gpu: str | None, **more: str) -> Job:
-        return Job(spec.name, gpu=gpu, cuda_library=str(self.library), left_out=more)
+    def job(self, spec: ProbeSpec, gpu: str | None, **more: Any) -> Job:
+        return Job(spec.name, gpu=gpu, cuda_library=str(self.library), **more)
 
-    async def run(self, spec: ProbeSpec, gpu: str | None = GPU, **left_out: str) -> RunReport:
-        return await self.launcher.run(spec, self.job(spec, gpu, **left_out))
+    async def run(self, spec: ProbeSpec, gpu: str | None = GPU, **more: Any) -> RunReport:
+        return await self.launcher.run(spec, self.job(spec, gpu, **more))
 
     def calls(self) -> list[str]:
         return self._log.read_text().split() if self._log.exists() else []
@@ -166,6 +166,37 @@ async def test_run_has_the_memory_of_the_one_before_at_its_disposal(tmp_path: Pa
     assert peaks != {0}
 
 
+async def test_run_is_refused_before_it_takes_memory_of_which_too_little_is_free(
+    tmp_path: Path,
+) -> None:
+    free_bytes = 256 << 20
+    rig = Rig(tmp_path, f"device.0.free_mem {free_bytes}")
+    async with rig.launcher.held():
+        short = await rig.run(triad.SPEC, free_min_bytes=free_bytes + 1)
+        taken = rig.calls().count("cuMemAlloc_v2")
+        enough = await rig.run(triad.SPEC, free_min_bytes=free_bytes)
+    assert short.failure is not None
+    assert short.failure.reason is Reason.VRAM_SHORT
+    assert str(free_bytes) in short.failure.detail
+    assert (taken, good([enough])) == (0, [True])
+    assert (rig.launcher.spawned, rig.contexts.used) == (1, 1)
+
+
+async def test_run_takes_no_memory_that_has_to_stay_free(tmp_path: Path) -> None:
+    free_bytes = 256 << 20
+    rig = Rig(tmp_path, f"device.0.free_mem {free_bytes}")
+    async with rig.launcher.held():
+        peak_bytes = (await rig.run(triad.SPEC)).vram_peak_bytes
+        assert peak_bytes
+        least_bytes = free_bytes - peak_bytes
+        fits = await rig.run(triad.SPEC, stays_free_bytes=least_bytes)
+        short = await rig.run(triad.SPEC, stays_free_bytes=least_bytes + 1)
+    assert good([fits]) == [True]
+    assert short.failure is not None
+    assert short.failure.reason is Reason.VRAM_SHORT
+    assert (rig.launcher.spawned, rig.contexts.used) == (1, 1)
+
+
 async def test_cold_modes_are_measured_in_a_new_context_only(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     async with rig.launcher.held():
@@ -179,7 +210,7 @@ async def test_cold_modes_are_measured_in_a_new_context_only(tmp_path: Path) -> 
 
 async def test_mode_that_is_left_out_touches_no_driver_and_says_why(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
-    report = await rig.run(launch.SPEC, graph="replaying hangs here")
+    report = await rig.run(launch.SPEC, left_out={"graph": "replaying hangs here"})
     assert [(gap.mode, gap.reason, gap.detail) for gap in report.missing] == [
         ("graph", Reason.LEFT_OUT, "replaying hangs here")
     ]

@@ -119,15 +119,14 @@ def test_graphs_are_left_out_where_the_catalogue_says_that_replaying_hangs(
     assert told == ([f"left out {left_out}"] if left_out else [])
 
 
-@pytest.mark.parametrize(("free_bytes", "skips"), [(0, {("triad", Skip.VRAM_SHORT): 1}), (9, {})])
-def test_where_nvml_is_silent_the_free_memory_is_what_the_run_before_has_seen(
-    bench: Bench, free_bytes: int, skips: dict[Any, int]
+def test_run_that_the_child_refuses_for_too_little_memory_is_skipped_and_not_stored(
+    bench: Bench,
 ) -> None:
-    bench.looks = []
-    bench.says(conditions={"memory_free_bytes": free_bytes})
-    snapshot = bench.rounds(Pace.SMALL, Pace.LARGE)
-    assert snapshot.measure.skips == skips
-    assert snapshot.measure.runs["launch"] == 1
+    bench.looks = []  # NVML is silent
+    bench.says(broken="vram_short")
+    snapshot = bench.rounds(Pace.LARGE)
+    assert snapshot.measure.skips["triad", Skip.VRAM_SHORT] == 1
+    assert not bench.stored("triad")
 
 
 async def test_when_the_contexts_are_spent_a_round_ends_on_the_one_it_has_and_the_next_is_the_cpus(
@@ -142,6 +141,22 @@ async def test_when_the_contexts_are_spent_a_round_ends_on_the_one_it_has_and_th
     assert measure.runs == {"cpu_call": 2, "launch": 1, "cpu_matmul": 2, "triad": 1}
     assert measure.skips == {(name, Skip.CONTEXTS_SPENT): 1 for name in ("launch", "triad")}
     assert bench.contexts.used == 1
+
+
+@pytest.mark.parametrize(
+    "state", [{"gpus": 2}, {"conditions": {"release_errors": "a child that gets no other job"}}]
+)
+async def test_round_makes_no_more_contexts_than_are_left(
+    bench: Bench, state: dict[str, Any]
+) -> None:
+    bench.contexts = GpuContexts(bench.folder, "boot", 1)
+    bench.says(**state)
+    pipeline, history = bench.make()
+    await pipeline.round(Of(Pace.SMALL, Pace.LARGE))
+    await history.close()
+    assert bench.contexts.used == 1
+    measure = bench.board.read().measure
+    assert measure.skips["triad", Skip.CONTEXTS_SPENT] == 1
 
 
 @pytest.mark.parametrize(
