@@ -157,7 +157,7 @@ class Session:
         facts = platform.facts(self._settings.sysroot)
         boot = grace.gpu_from(self._settings, facts, now())
         if boot is not None:
-            yield WaitLine(message=grace.begins(boot))
+            yield WaitLine(message=grace.begins(boot.wall_s))
             await self._launcher.grace()
         if words := self._spent():
             yield WaitLine(message=words)
