@@ -180,7 +180,7 @@ class Launcher:
         self._ratio = deadline_ratio
         self._grace_s = grace_s
         self._platform = platform
-        self._gpu_from_s = gpu_from_s
+        self.gpu_from_s = gpu_from_s
         self._leave_hung = leave_hung
         self.contexts = contexts
         self._turn = asyncio.Lock()
@@ -221,7 +221,7 @@ class Launcher:
     def closed_to_gpu_work(self) -> Skip | None:
         """Return why no GPU work may start now; None when it may."""
         now_s = time.monotonic()
-        if now_s < self._gpu_from_s:
+        if now_s < self.gpu_from_s:
             return Skip.BOOT_GRACE
         if self.breaker.allows(now_s):
             return None
@@ -229,7 +229,7 @@ class Launcher:
 
     async def grace(self) -> None:
         """Wait until GPU work may begin after a boot; no child waits with it."""
-        rest_s = self._gpu_from_s - time.monotonic()
+        rest_s = self.gpu_from_s - time.monotonic()
         if rest_s > 0:
             async with self._turn:
                 await self._end()
