@@ -73,6 +73,30 @@ def by_version(
     ]
 
 
+def left_out(entries: Iterable[KnownIssue], facts: MachineFacts) -> dict[str, str]:
+    """Return the modes that may set off a fault of this machine, each with the reason.
+
+    A version that is not known may be one of a report: what is not measured does no harm.
+    """
+    return {
+        mode: f"known fault {entry.id}: {entry.title}"
+        for entry in entries
+        if entry.leave_out and relation(entry, facts) is not Relation.OTHER
+        for mode in entry.leave_out
+    }
+
+
+def boot_grace_s(entries: Iterable[KnownIssue], facts: MachineFacts) -> float:
+    """Return for how long after its start a machine's GPU is to be left alone, 0 for no entry.
+
+    What is not known, the GPU too, may be what an entry is about: waiting does no harm.
+    """
+    return max(
+        (entry.boot_grace_s for entry in entries if relation(entry, facts) is not Relation.OTHER),
+        default=0.0,
+    )
+
+
 def explains(entry: KnownIssue, facts: MachineFacts, *, common: bool = False) -> bool:
     """Return whether a trace of an entry may be taken for its fault on this machine.
 
@@ -136,36 +160,6 @@ def _versions(entry: KnownIssue, facts: MachineFacts) -> list[tuple[str, str | N
     """Return the versions that an entry names: which, the machine's, the entry's."""
     spans = ((name, getattr(entry.applies, name)) for name in VERSIONS)
     return [(name, _readable(getattr(facts, name)), span) for name, span in spans if span]
-
-
-def left_out(entries: Iterable[KnownIssue], facts: MachineFacts) -> dict[str, str]:
-    """Return the modes that may set off a fault of this machine, each with the reason.
-
-    A version that is not known may be one of a report: what is not measured does no harm.
-    """
-    return {
-        mode: f"known fault {entry.id}: {entry.title}"
-        for entry in entries
-        if entry.leave_out and relation(entry, facts) is not Relation.OTHER
-        for mode in entry.leave_out
-    }
-
-
-def boot_grace_s(entries: Iterable[KnownIssue], facts: MachineFacts) -> float:
-    """Return for how long after its start a machine's GPU is to be left alone, 0 for no entry.
-
-    An entry that may be about the machine counts; one about other GPUs than the known one does not,
-    nor one about some GPUs where the GPU is not known.
-    """
-    return max(
-        (
-            entry.boot_grace_s
-            for entry in entries
-            if (facts.compute_capability or not entry.applies.compute_capability)
-            and relation(entry, facts) is not Relation.OTHER
-        ),
-        default=0.0,
-    )
 
 
 def _readable(version: str | None) -> str | None:

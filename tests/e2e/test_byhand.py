@@ -238,6 +238,24 @@ def test_a_child_that_does_not_go_away_is_not_waited_for_and_the_cpu_is_measured
     assert f"fix: {helps}" in " ".join(ran.stdout.split())
 
 
+def test_session_waits_for_the_moment_that_its_launcher_has(gpud: Program) -> None:
+    driver(gpud)
+    settings = parse(gpud.config.read_bytes(), {}, home=str(gpud.home))
+
+    async def story() -> list[ProbeLine]:
+        launcher = Launcher(None, gpu_from_s=time.monotonic() + 0.5)
+        try:
+            made = Session(settings, ProbeRequest(names=("launch",)), launcher)
+            return [line async for line in made.lines()]
+        finally:
+            launcher.close()
+
+    made = asyncio.run(story())
+    (waits,) = [line.message for line in made if isinstance(line, WaitLine)]
+    assert waits.startswith("GPU work begins at ")
+    assert [line.report.failure for line in made if isinstance(line, RanLine)] == [None]
+
+
 def test_open_breaker_is_reported_and_a_manual_probe_runs(gpud: Program) -> None:
     driver(gpud)
     settings = parse(gpud.config.read_bytes(), {}, home=str(gpud.home))

@@ -216,7 +216,7 @@ async def _cuda(settings: Settings, hangs: str | None) -> Inventory:
         return Inventory(failure=Failure(Reason.HUNG, hangs))
     facts = platform.facts(settings.sysroot)
     if begins := grace.gpu_from(settings, facts, now()):
-        words = f"not asked: {grace.begins(begins)}"
+        words = f"not asked: {grace.begins(begins.wall_s)}"
         return Inventory(failure=Failure(Reason.NOT_READY, words))
     leave = settings.cuda.leaves_hung(facts.get("wsl"))
     job = Job(

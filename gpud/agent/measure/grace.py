@@ -1,13 +1,17 @@
 """Grace of a boot: when GPU work may begin in a WSL2 that has just started.
 
-By the age of the virtual machine; longer where the catalogue of known faults names its GPU.
+By the age of the virtual machine; longer where the catalogue of known faults names its GPU, and
+where no GPU is known yet: which it is only CUDA could tell, and CUDA is what waits.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from gpud import regular_file
 from gpud.agent.history import queries, reader
@@ -28,12 +32,10 @@ if TYPE_CHECKING:
 def gpu_from(settings: Settings, machine: Mapping[str, str], now: Instant) -> Instant | None:
     """Give when GPU work may begin, None for at once; ``machine`` are the facts of this machine.
 
-    Later than the settings say where the catalogue of known faults names this machine's GPU.
+    Later than the settings say where the catalogue of known faults may be about its GPU.
     """
-    uptime, grace_s = (
-        regular_file.text(Path(settings.sysroot, "proc/uptime")),
-        settings.gate.boot_grace_s,
-    )
+    uptime = regular_file.text(Path(settings.sysroot, "proc/uptime"))
+    grace_s = settings.gate.boot_grace_s
     if advice.of(machine) is not advice.Platform.WSL2 or not grace_s:
         return None
     longest_s = max(entry.boot_grace_s for entry in catalogue())
@@ -46,26 +48,20 @@ def gpu_from(settings: Settings, machine: Mapping[str, str], now: Instant) -> In
 def _grace_of_gpus_s(settings: Settings, machine: Mapping[str, str]) -> float:
     """Return the catalogue's grace for the GPUs that the history expects here: CUDA is not asked.
 
-    Errors: none; a GPU that is not known has none.
+    Errors: none; where no GPU is known yet, it may be any.
     """
-    try:
+    events = []
+    with contextlib.suppress(StoreError):
         events = reader.read(Path(settings.state_dir), queries.gpu_events)
-    except StoreError:
-        return 0.0
     expected = remembered((entry.at_s, entry.kind, entry.body) for entry in events)
-    kernel = machine.get("kernel")
+    present = {gpu.compute_capability or None for gpu in expected.values() if not gpu.gone_s}
+    facts = MachineFacts("wsl2", kernel=machine.get("kernel"))
     return max(
-        (
-            boot_grace_s(catalogue(), MachineFacts("wsl2", None, kernel, None, None, capability))
-            for capability in {
-                gpu.compute_capability for gpu in expected.values() if not gpu.gone_s
-            }
-            if capability
-        ),
-        default=0.0,
+        boot_grace_s(catalogue(), replace(facts, compute_capability=capability))
+        for capability in present or {None}
     )
 
 
-def begins(at: Instant) -> str:
-    """Return the sentence that says when GPU work begins."""
-    return GPU_WORK_BEGINS.format(moment=time.strftime("%X", time.localtime(at.wall_s)))
+def begins(wall_s: float) -> str:
+    """Return the sentence that says when GPU work begins, at a Unix time."""
+    return GPU_WORK_BEGINS.format(moment=time.strftime("%X", time.localtime(wall_s)))

@@ -155,10 +155,9 @@ class Session:
         return (NOT_COUNTED,)
 
     async def _inventory(self, specs: Sequence[ProbeSpec]) -> AsyncGenerator[ProbeLine, None]:
-        facts = platform.facts(self._settings.sysroot)
-        boot = grace.gpu_from(self._settings, facts, now())
-        if boot is not None:
-            yield WaitLine(message=grace.begins(boot))
+        rest_s = self._launcher.gpu_from_s - time.monotonic()
+        if rest_s > 0:
+            yield WaitLine(message=grace.begins(time.time() + rest_s))
             await self._launcher.grace()
         if words := self._spent():
             yield WaitLine(message=words)
@@ -173,7 +172,7 @@ class Session:
                     if result.failure is not None and not (
                         self._request.names or self._request.gpus
                     ):
-                        no_gpu = await _no_gpu(self._settings, facts, result)
+                        no_gpu = await _no_gpu(self._settings, result)
                     yield InventoryLine(inventory=result, no_gpu=no_gpu)
                 elif isinstance(result, WaitLine):
                     yield result
@@ -319,7 +318,7 @@ def chosen(devices: Sequence[Device], names: Sequence[str]) -> Sequence[Device]:
     return tuple(selected.values())
 
 
-async def _no_gpu(settings: Settings, facts: Mapping[str, str], inventory: Inventory) -> str | None:
+async def _no_gpu(settings: Settings, inventory: Inventory) -> str | None:
     """Return why there is no GPU to expect; None where one is expected, or nobody can tell."""
     try:
         events = await asyncio.to_thread(reader.read, Path(settings.state_dir), queries.gpu_events)
@@ -330,7 +329,7 @@ async def _no_gpu(settings: Settings, facts: Mapping[str, str], inventory: Inven
     machine = MachineState(
         gpud.__version__,
         now().wall_s,
-        platform=facts,
+        platform=platform.facts(settings.sysroot),
         library_configured=bool(settings.cuda.library or settings.nvml.library),
     )
     expected = remembered((entry.at_s, entry.kind, entry.body) for entry in events)

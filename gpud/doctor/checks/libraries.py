@@ -23,6 +23,7 @@ from gpud.core.wsl import boot_rest_s
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
 from gpud.doctor.machine import Machine
 from gpud.known_issues.catalogue import catalogue
+from gpud.known_issues.matching import MachineFacts, boot_grace_s
 from gpud.show.document import CudaReport
 
 CUDA, NVML = "libcuda.so.1", "libnvidia-ml.so.1"
@@ -72,7 +73,8 @@ def _from_child(machine: Machine, library: LibraryFiles) -> Finding:
     """Ask a probe child, which makes no context."""
     grace_s = machine.settings.gate.boot_grace_s
     if grace_s:  # which GPU it is only CUDA could tell
-        grace_s = max(grace_s, *(entry.boot_grace_s for entry in catalogue()))
+        facts = MachineFacts(str(machine.platform), kernel=machine.kernel or None)
+        grace_s = max(grace_s, boot_grace_s(catalogue(), facts))
     if machine.wsl == "2" and boot_rest_s(grace_s, machine.text("/proc/uptime")):
         return unknown(f"not asked in the first {grace_s:g} s of WSL", "ask again in a minute")
     return _alone(machine, library)

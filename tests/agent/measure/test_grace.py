@@ -39,14 +39,15 @@ def begins(
 @pytest.mark.parametrize(
     ("machine", "uptime", "expected"),
     [
-        ({"kernel": WSL2}, "10.00 1.00\n", Instant(1050.0, 150.0)),
-        ({"kernel": WSL2}, "60.00 1.00\n", None),
+        ({"kernel": WSL2}, "10.00 1.00\n", Instant(1080.0, 180.0)),
+        ({"kernel": WSL2}, "60.00 1.00\n", Instant(1030.0, 130.0)),
+        ({"kernel": WSL2}, "90.00 1.00\n", None),
         ({"kernel": WSL2}, None, None),
         ({"kernel": "6.1.0-13-amd64"}, "10.00 1.00\n", None),
         ({"kernel": WSL2, "container": "1"}, "10.00 1.00\n", None),
     ],
 )
-def test_gpu_work_begins_a_minute_after_a_start_of_wsl_and_at_once_elsewhere(
+def test_gpu_that_is_not_known_yet_is_left_alone_for_the_longest_in_wsl2_and_not_elsewhere(
     machine: dict[str, str], uptime: str | None, expected: Instant | None, tmp_path: Path
 ) -> None:
     assert begins(tmp_path, uptime, machine) == expected
@@ -58,9 +59,10 @@ def test_gpu_work_begins_a_minute_after_a_start_of_wsl_and_at_once_elsewhere(
         ([("gpu_seen", BLACKWELL)], {}, 80.0),
         ([("gpu_seen", ADA)], {}, 50.0),
         ([("gpu_seen", ADA), ("gpu_seen", BLACKWELL | {"uuid": "GPU-2"})], {}, 80.0),
-        ([("gpu_seen", SEEN)], {}, 50.0),  # an older gpud did not note what it is
-        ([("gpu_seen", BLACKWELL), ("gpu_forgotten", SEEN)], {}, 50.0),
-        ([("gpu_seen", BLACKWELL), ("gpus", {"old": "GPU-1", "new": "GPU-9"})], {}, 50.0),
+        ([("gpu_seen", SEEN)], {}, 80.0),  # an older gpud did not note what it is
+        ([("gpu_seen", ADA), ("gpu_seen", SEEN | {"uuid": "GPU-2"})], {}, 80.0),
+        ([("gpu_seen", ADA), ("gpu_forgotten", SEEN)], {}, 80.0),
+        ([("gpu_seen", ADA), ("gpus", {"old": "GPU-1", "new": "GPU-9"})], {}, 80.0),
         ([("gpu_seen", BLACKWELL)], {"boot_grace_s": 300.0}, 290.0),
         ([("gpu_seen", BLACKWELL)], {"boot_grace_s": 0.0}, None),
     ],
@@ -78,7 +80,7 @@ def test_gpu_that_the_catalogue_names_is_left_alone_for_longer(
     assert begins(tmp_path, "10.00 1.00\n", {"kernel": WSL2}, **gate) == expected
 
 
-def test_history_that_cannot_be_read_lengthens_nothing(tmp_path: Path) -> None:
+def test_history_that_cannot_be_read_knows_no_gpu(tmp_path: Path) -> None:
     (tmp_path / "gpud.db").write_bytes(b"no database at all" * 100)
-    assert begins(tmp_path, "10.00 1.00\n", {"kernel": WSL2}) == Instant(1050.0, 150.0)
+    assert begins(tmp_path, "10.00 1.00\n", {"kernel": WSL2}) == Instant(1080.0, 180.0)
     assert not (tmp_path / "gpud.db-wal").exists()
