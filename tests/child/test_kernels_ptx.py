@@ -123,6 +123,25 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return ctypes.CDLL(str(build_kernels_on_host(tmp_path_factory.mktemp("kernels"))))
 
 
+@pytest.mark.parametrize("name", ["nbody", "triad", "matmul_128", TENSOR])
+def test_one_thread_reads_the_clocks_when_a_large_kernel_begins_and_ends(name: str) -> None:
+    _, body = shipped(name).read_text(encoding="ascii").split(".entry")
+    reads = re.findall(r"mov\.u64 \S+ %(globaltimer|clock64);", body)
+    assert reads == ["globaltimer", "clock64"] * 2
+    sums = re.findall(r"atom\.global\.add\.u64", body)
+    assert len(sums) == 5  # two when it begins; two and the number of launches when it ends
+
+
+def test_the_clocks_are_read_once_a_launch(host: ctypes.CDLL) -> None:
+    ends = (ctypes.c_ulonglong * 4).in_dll(host, "gpud_ends")
+    begins = (ctypes.c_ulonglong * 2).in_dll(host, "gpud_begins")
+    before = ends[2]
+    product(host, "matmul_128", 256)
+    product(host, TENSOR, 256)
+    assert ends[2] - before == 2
+    assert ends[0] - begins[0] == 3 * (ends[1] - begins[1]) > 0
+
+
 def random(*shape: int) -> Any:
     return np.random.default_rng(shape).integers(-8, 9, shape).astype(np.float32)
 

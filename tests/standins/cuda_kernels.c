@@ -175,14 +175,14 @@ static CUresult run_matmul_tensor(struct kernel *kernel, const struct launch *la
 }
 
 static struct kernel kernels[] = {
-    {"gpud_empty", "", false, -1, run_empty},
-    {"gpud_count", "8", false, -1, run_count},
-    {"gpud_triad", "88844", false, -1, run_triad},
-    {"gpud_nbody", "8844", false, -1, run_nbody},
-    {"gpud_matmul", "8884", false, -1, run_matmul},
-    {"gpud_matmul_16", "8884", false, -1, run_matmul_16},
-    {"gpud_matmul_128", "8884", false, -1, run_matmul_128},
-    {"gpud_matmul_tensor", "8884", false, -1, run_matmul_tensor},
+    {"gpud_empty", "", false, -1, false, 4, 0, 0, run_empty},
+    {"gpud_count", "8", false, -1, false, 6, 0, 0, run_count},
+    {"gpud_triad", "88844", false, -1, true, 20, 0, 0, run_triad},
+    {"gpud_nbody", "8844", false, -1, true, 48, 4096, 0, run_nbody},
+    {"gpud_matmul", "8884", false, -1, false, 64, 8448, 0, run_matmul},
+    {"gpud_matmul_16", "8884", false, -1, false, 32, 4096, 0, run_matmul_16},
+    {"gpud_matmul_128", "8884", false, -1, true, 128, 16640, 0, run_matmul_128},
+    {"gpud_matmul_tensor", "8884", false, -1, true, 126, 49152, 0, run_matmul_tensor},
 };
 
 struct kernel *kernel_named(const char *name)

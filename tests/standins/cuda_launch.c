@@ -27,7 +27,9 @@ CUresult submit(CUstream stream, const struct operation *operation, int64_t read
                                       : copy_run(&operation->copy, &cost_ns);
     REQUIRE(!code, code);
     if (operation->kernel)
-        cost_ns *= kernel_slowdown();
+        cost_ns *= kernel_slowdown() * compiled_slowdown(operation->pinned);
+    if (operation->kernel && operation->kernel->stamps)
+        stamp(operation->stamps, *clock, cost_ns);
     *clock += cost_ns;
     ledger_work(cost_ns, operation->kernel != NULL);
     return SUCCESS;
@@ -40,14 +42,16 @@ CUresult kernel_operation(CUfunction handle, const unsigned grid[3], const unsig
     const struct object *function = object_find(FUNCTION, handle);
     REQUIRE(function, INVALID_HANDLE);
     REQUIRE(function->kernel && !extra, NOT_SUPPORTED);
-    REQUIRE(object_find(MODULE, (void *)(uintptr_t)function->module), INVALID_HANDLE);
+    const struct object *module = object_find(MODULE, (void *)(uintptr_t)function->module);
+    REQUIRE(module, INVALID_HANDLE);
     const char *sizes = function->kernel->parameters;
     REQUIRE(params || !*sizes, INVALID_VALUE);
     uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
     REQUIRE(grid[0] && grid[1] && grid[2] && grid[0] < 1u << 31 && grid[1] < 1u << 16, INVALID_VALUE);
     REQUIRE(grid[2] < 1u << 16 && threads && threads <= 1024, INVALID_VALUE);
     REQUIRE(shared_bytes <= 49152, INVALID_VALUE);
-    *operation = (struct operation){.kernel = function->kernel};
+    *operation = (struct operation){
+        .kernel = function->kernel, .stamps = module->stamps, .pinned = module->size > 0};
     memcpy(operation->grid, grid, sizeof operation->grid);
     memcpy(operation->block, block, sizeof operation->block);
     for (int i = 0; sizes[i]; i++) /* the driver, too, has copied them when it returns */

@@ -18,6 +18,7 @@ struct buffer {
 struct region {
     struct region *next;
     int device;
+    bool of_module;
     CUdeviceptr start;
     struct buffer *buffer;
 };
@@ -77,12 +78,23 @@ CUresult memory_allocate(int device, uint64_t size, CUdeviceptr *address)
         free(buffer);
         return OUT_OF_MEMORY;
     }
-    *region = (struct region){regions, device, next_address, buffer};
+    *region = (struct region){regions, device, false, next_address, buffer};
     regions = region;
     next_address += (size + 511) / 512 * 512 + 512; /* a gap, so that overruns are seen */
     owner->allocated += size;
     *address = region->start;
     return SUCCESS;
+}
+
+CUdeviceptr memory_of_module(int device, uint64_t size)
+{
+    struct device *owner = &settings.device[device];
+    CUdeviceptr address = 0;
+    if (!memory_allocate(device, size, &address)) {
+        regions->of_module = true;
+        owner->allocated -= size;
+    }
+    return address;
 }
 
 static void forget(struct pending **link)
@@ -206,7 +218,8 @@ static void region_free(struct region **link)
 {
     struct region *region = *link;
     supersede(region, 0, region->buffer->size);
-    settings.device[region->device].allocated -= region->buffer->size;
+    if (!region->of_module)
+        settings.device[region->device].allocated -= region->buffer->size;
     *link = region->next;
     buffer_drop(region->buffer);
     free(region);

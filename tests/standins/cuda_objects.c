@@ -35,7 +35,7 @@ void object_free(struct object *object)
 {
     objects[object->handle % SLOTS] = NULL;
     nodes_drop(object);
-    free(object->ptx);
+    free(object->image);
     free(object);
 }
 

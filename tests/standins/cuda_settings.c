@@ -47,6 +47,12 @@
  *   warmup_kernels N, warmup_factor R  the first kernel of a process takes R times as long, the N
  *                                   first ones linearly less, as clocks rise under load
  *
+ *   sm_clock_hertz R                of the multiprocessors, as kernels with gpud_ends see it
+ *   clock_step_kernels N, clock_step R  the first N of those of a process see R times that clock
+ *   timer_tick_ns N                 in which their timer counts; its readings are whole ticks
+ *   compiler_factor R               what the driver compiled takes R times as long, a cubin does not
+ *   compiled KERNEL REGISTERS [LOCAL_BYTES]  what the driver's compiler makes of it
+ *
  *   ledger PATH                     append what was used, one JSON line a context: cuda_ledger.c
  *
  * Wrong results, for tests of verification:
@@ -69,6 +75,10 @@ struct settings settings = {
     .pinned_limit = INT64_C(1) << 30,
     .time_line = -1,
     .warmup_factor = 1,
+    .sm_clock_hertz = 1.8e9,
+    .clock_step = 1,
+    .compiler_factor = 1,
+    .timer_tick_ns = 32,
     .rates.kernel_ns = 1500,
     .rates.flops_per_second = 1e13,
     .rates.tensor_flops_per_second = 1e14,
@@ -114,6 +124,18 @@ static void corrupt_line(char *value)
     kernel->corrupt = true;
     if (element)
         kernel->corrupt_element = script_integer("corrupt", element);
+}
+
+static void compiled_line(char *value)
+{
+    char *rest, *name = strtok_r(value, " \t", &rest), *registers = strtok_r(NULL, " \t", &rest);
+    char *local = strtok_r(NULL, " \t", &rest);
+    struct kernel *kernel = kernel_named(name);
+    if (!kernel || !registers)
+        script_die("compiled: expected KERNEL REGISTERS [LOCAL_BYTES], not '%s'", name);
+    kernel->registers = (int)script_integer("compiled", registers);
+    if (local)
+        kernel->local_bytes = (int)script_integer("compiled", local);
 }
 
 static double real_between(const char *key, const char *text, double least, double most)
@@ -163,6 +185,8 @@ bool library_line(const char *key, char *value)
         {"idle_launches", &settings.idle_launches},
         {"idle_launch_ns", &settings.idle_launch_ns},
         {"warmup_kernels", &settings.warmup_kernels},
+        {"clock_step_kernels", &settings.clock_step_kernels},
+        {"timer_tick_ns", &settings.timer_tick_ns},
         {"pinned_limit", &settings.pinned_limit},
     };
     int index;
@@ -185,6 +209,14 @@ bool library_line(const char *key, char *value)
         noise_line(key, value);
     } else if (!strcmp(key, "warmup_factor")) {
         settings.warmup_factor = real_between(key, value, 1, INFINITY);
+    } else if (!strcmp(key, "sm_clock_hertz")) {
+        settings.sm_clock_hertz = real_between(key, value, 0, INFINITY);
+    } else if (!strcmp(key, "clock_step")) {
+        settings.clock_step = real_between(key, value, 0, 1);
+    } else if (!strcmp(key, "compiler_factor")) {
+        settings.compiler_factor = real_between(key, value, 0, INFINITY);
+    } else if (!strcmp(key, "compiled")) {
+        compiled_line(value);
     } else if (!strcmp(key, "ledger")) {
         ledger_open(value);
     } else if (!strcmp(key, "driver_version")) {

@@ -9,6 +9,33 @@
 #include <cstring>
 
 static uint64_t bank_conflicts;
+extern "C" {
+__attribute__((visibility("default"))) unsigned long long gpud_begins[2], gpud_ends[4];
+}
+static unsigned long long readings;
+
+static bool is_first_thread()
+{
+    return !(threadIdx.x | threadIdx.y | blockIdx.x | blockIdx.y);
+}
+
+static void stamp_begin()
+{
+    if (!is_first_thread())
+        return;
+    gpud_begins[0] += 3 * ++readings; // three cycles a nanosecond
+    gpud_begins[1] += readings;
+}
+
+static void stamp_end()
+{
+    if (!is_first_thread())
+        return;
+    gpud_ends[0] += 3 * ++readings;
+    gpud_ends[1] += readings;
+    gpud_ends[2]++;
+    gpud_ends[3] = readings;
+}
 
 static float float_of(unsigned int pair, unsigned int which)
 {

@@ -23,6 +23,7 @@ enum {
     NO_DEVICE = 100,
     INVALID_DEVICE = 101,
     INVALID_CONTEXT = 201,
+    NO_BINARY_FOR_GPU = 209,
     INVALID_PTX = 218,
     UNSUPPORTED_PTX_VERSION = 222,
     INVALID_HANDLE = 400,
@@ -63,6 +64,8 @@ extern struct settings {
         copy_gpu_ns;
     int64_t idle_launches, idle_launch_ns, warmup_kernels;
     double launch_ns_second, second_share, tail_ns, tail_share, warmup_factor;
+    double sm_clock_hertz, clock_step, compiler_factor;
+    int64_t timer_tick_ns, clock_step_kernels;
     struct rates rates;
     bool corrupt_copy, corrupt_device_copy;
     int64_t time_line; /* below 0: where the clock is virtual */
@@ -82,6 +85,8 @@ struct kernel {
     const char *parameters; /* bytes of each, one digit a parameter */
     bool corrupt;
     int64_t corrupt_element; /* -1: the first element of whatever is read back */
+    bool stamps; /* it writes the clocks of its first block into its module's gpud_begins and gpud_ends */
+    int registers, shared_bytes, local_bytes; /* as the driver's compiler makes it */
     /* Check the launch, record or do the work, and give its virtual cost in nanoseconds. */
     CUresult (*run)(struct kernel *kernel, const struct launch *launch, double *cost_ns);
 };
@@ -118,10 +123,23 @@ CUresult memory_fill(CUdeviceptr address, uint32_t value, uint64_t count);
 CUresult memory_add(CUdeviceptr address, uint32_t delta);
 CUresult memory_submit(const struct work *work, CUdeviceptr output);
 const void *operand_bytes(const struct operand *operand);
+/* A module's own memory, which is nobody's allocation; 0 where there is none left. */
+CUdeviceptr memory_of_module(int device, uint64_t size);
 
 /* cuda_ptx.c: as much of PTX as decides whether a driver takes it. */
 CUresult ptx_check(const char *text, const struct device *device, char *message, size_t size);
 bool ptx_has_entry(const char *text, const char *name);
+
+/* cuda_cubin.c: as much of a compiled module as decides whether a GPU takes it. */
+bool is_cubin(const void *image);
+size_t cubin_size(const void *image);
+CUresult cubin_check(const void *image, const struct device *device, char *message, size_t size);
+
+/* cuda_clock.c: what a kernel leaves in the memory of its module. */
+#define ENDS_BYTES 32
+#define BEGINS_BYTES 16 /* after the ends */
+void stamp(CUdeviceptr stamps, double begin_ns, double cost_ns);
+double compiled_slowdown(bool pinned);
 
 /* cuda_objects.c: modules, functions, streams, events and graphs behind checked handles. */
 struct nodes;
@@ -132,7 +150,9 @@ struct object {
     enum kind kind;
     int device;
     uint64_t handle;
-    char *ptx;             /* MODULE */
+    char *image;           /* MODULE: PTX, or a cubin of `size` bytes */
+    size_t size;           /* MODULE: 0 for PTX */
+    CUdeviceptr stamps;    /* MODULE */
     uint64_t module;       /* FUNCTION: its handle */
     struct kernel *kernel; /* FUNCTION; NULL where the stand-in cannot compute it */
     double now_ns;         /* STREAM: its virtual clock; EVENT: the moment it recorded */
@@ -189,6 +209,8 @@ struct copy { /* the side that is not device memory is NULL or 0 */
 
 struct operation { /* one piece of work for a stream: a launch where it has a kernel, else a copy */
     struct kernel *kernel;
+    CUdeviceptr stamps; /* of the kernel's module */
+    bool pinned;        /* not compiled by the driver */
     unsigned grid[3], block[3];
     uint64_t values[MAX_PARAMETERS];
     struct copy copy;

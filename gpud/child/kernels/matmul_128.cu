@@ -2,6 +2,7 @@
 // of 128, the grid (n / 128, n / 128), the block (16, 16). Each block owns a 128 x 128 tile of C and
 // each thread 8 x 8 of it, as four squares of 4 x 4 that lie 64 apart: 4 multiply-adds for each float
 // read from shared memory, twice as many as with 64 x 64.
+#include <instructions.cuh>
 
 #define TILE 128
 #define HALF (TILE / 2)
@@ -14,6 +15,7 @@ gpud_matmul_128(const float *__restrict__ a, const float *__restrict__ b, float 
     // A lies transposed; its four spare columns keep a warp's writes out of each other's banks.
     __shared__ __align__(16) float tile_a[2][DEPTH][TILE + 4];
     __shared__ __align__(16) float tile_b[2][DEPTH][TILE];
+    stamp_begin();
     unsigned int thread = threadIdx.y * 16 + threadIdx.x, lane = thread % 32, warp = thread / 32;
     // A warp is 4 x 8 threads: lanes n and n ^ 2 share their rows, n and n ^ 1 their columns. NVIDIA
     // says (of 7.0 to 7.5) that a shared load of 16 bytes takes two passes then, and four otherwise.
@@ -65,4 +67,5 @@ gpud_matmul_128(const float *__restrict__ a, const float *__restrict__ b, float 
         *(float4 *)to = make_float4(sum[i][0], sum[i][1], sum[i][2], sum[i][3]);
         *(float4 *)(to + HALF) = make_float4(sum[i][4], sum[i][5], sum[i][6], sum[i][7]);
     }
+    stamp_end();
 }

@@ -39,6 +39,7 @@ gpud_matmul_tensor(const unsigned short *__restrict__ a, const unsigned short *_
                    float *__restrict__ c, unsigned int n)
 {
     __shared__ uint4 tile_a[STAGES][CHUNKS], tile_b[STAGES][CHUNKS];
+    stamp_begin();
     uint2 tile = own_tile();
     unsigned int first_row = tile.x * TILE, first_column = tile.y * TILE;
     unsigned int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
@@ -104,4 +105,5 @@ gpud_matmul_tensor(const unsigned short *__restrict__ a, const unsigned short *_
             *(float2 *)pair = make_float2(sum[i][j][0], sum[i][j][1]);
             *(float2 *)(pair + (size_t)8 * n) = make_float2(sum[i][j][2], sum[i][j][3]);
         }
+    stamp_end();
 }

@@ -15,6 +15,7 @@ extern "C" __global__ void __launch_bounds__(TILE)
 gpud_nbody(const float4 *__restrict__ pos, float4 *__restrict__ acc, unsigned int n, float eps2)
 {
     __shared__ float4 tile[TILE];
+    stamp_begin();
     unsigned int owner = threadIdx.x % OWNERS, set = threadIdx.x / OWNERS;
     unsigned int own = blockIdx.x * TILE + owner;
     float4 self[BODIES], sum[BODIES];
@@ -61,4 +62,5 @@ gpud_nbody(const float4 *__restrict__ pos, float4 *__restrict__ acc, unsigned in
 #pragma unroll
         for (int i = 0; i < BODIES; i++)
             acc[own + i * OWNERS] = sum[i];
+    stamp_end();
 }
