@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from gpud.core.settings import Settings
 
 TICK_S: Final = 1.0
+CONTAINERS_S: Final = 5.0
+"""Root writes its status as often, and a container measures once an hour."""
 HTTP_CLOSE_S: Final = 2.0
 
 log = structlog.get_logger()
@@ -187,13 +189,13 @@ class Agent:
             self.board,
             first_after_s=retention.MEASURED_FIRST_S,
         )
-        every(TICK_S, "tick", self._tick, rests=False)
-        every(TICK_S, "containers", pipeline.store_container_run, rests=False)
+        every(CONTAINERS_S, "containers", pipeline.store_container_run, rests=False)
         every(files.EVERY_S, "settings", self._look_at_settings, rests=False)
 
     def _tasks(self) -> dict[str, Work]:
         """Name the tasks: consumers of queues and servers, the listener last."""
         return {
+            "tick": self._ticks,
             "changes": self.changes.run,
             "regression": self.regression.run,
             "recent": lambda: recent.restore(self.history, self.board),
@@ -246,7 +248,13 @@ class Agent:
     def _spawned(self) -> None:
         self.board.publish(measure=with_children(self.board.read().measure))
 
-    async def _tick(self) -> None:
+    async def _ticks(self) -> None:
+        """Tick until cancelled; a job of the schedule would cost six turns of the loop a second."""
+        while True:
+            self._tick()
+            await asyncio.sleep(TICK_S)
+
+    def _tick(self) -> None:
         """Compare the clocks, publish pace and root's status, then look for known faults."""
         at = now()
         self.clock_watch.look(at)

@@ -1,6 +1,7 @@
 /* What a process used of each GPU, as one JSON line a context: `ledger PATH` in the script.
  *
- * A line is written when the primary context is released.
+ * A line is written when the primary context is released. `compute_seconds` are those of the
+ * processor that went into the GPU's own work, which no driver spends.
  */
 #include "libcuda.h"
 
@@ -8,6 +9,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct usage {
@@ -16,6 +18,25 @@ static struct usage {
 } used[MAX_DEVICES];
 
 static int descriptor = -1;
+static int64_t compute_ns;
+
+static int64_t processor_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+int64_t ledger_compute(void)
+{
+    return descriptor < 0 ? 0 : processor_ns();
+}
+
+void ledger_computed(const int64_t *begun)
+{
+    if (descriptor >= 0)
+        compute_ns += processor_ns() - *begun;
+}
 
 void ledger_open(const char *path)
 {
@@ -55,11 +76,13 @@ void ledger_close(int device)
         line, sizeof line,
         "{\"gpu\": %d, \"gpu_seconds\": %.9f, \"longest_kernel_s\": %.9f, "
         "\"vram_peak_bytes\": %llu, \"pinned_peak_bytes\": %llu, "
-        "\"vram_left_bytes\": %llu, \"pinned_left_bytes\": %llu}\n",
+        "\"vram_left_bytes\": %llu, \"pinned_left_bytes\": %llu, \"compute_seconds\": %.9f}\n",
         device, usage->gpu_ns / 1e9, usage->longest_kernel_ns / 1e9,
         (unsigned long long)usage->vram_peak, (unsigned long long)usage->pinned_peak,
-        (unsigned long long)settings.device[device].allocated, (unsigned long long)usage->pinned);
+        (unsigned long long)settings.device[device].allocated, (unsigned long long)usage->pinned,
+        compute_ns / 1e9);
     if (descriptor >= 0 && write(descriptor, line, length) != length)
         script_die("ledger: %s", strerror(errno));
     *usage = (struct usage){.pinned = usage->pinned};
+    compute_ns = 0;
 }

@@ -227,6 +227,7 @@ static void region_free(struct region **link)
 
 CUresult memory_free(CUdeviceptr address)
 {
+    COMPUTING;
     if (!address)
         return SUCCESS;
     for (struct region **link = &regions; *link; link = &(*link)->next)
@@ -248,6 +249,7 @@ void memory_free_device(int device)
 
 CUresult memory_write(CUdeviceptr address, const void *source, uint64_t size)
 {
+    COMPUTING;
     struct region *region = find(address, size);
     if (!region)
         return INVALID_VALUE;
@@ -261,6 +263,7 @@ CUresult memory_write(CUdeviceptr address, const void *source, uint64_t size)
 
 CUresult memory_read(CUdeviceptr address, void *target, uint64_t size)
 {
+    COMPUTING;
     struct region *region = find(address, size);
     if (!region)
         return INVALID_VALUE;
@@ -274,6 +277,7 @@ CUresult memory_read(CUdeviceptr address, void *target, uint64_t size)
 
 CUresult memory_copy(CUdeviceptr target, CUdeviceptr source, uint64_t size)
 {
+    COMPUTING;
     struct region *from = find(source, size), *to = find(target, size);
     if (!from || !to)
         return INVALID_VALUE;
@@ -296,6 +300,7 @@ CUresult memory_copy(CUdeviceptr target, CUdeviceptr source, uint64_t size)
 
 CUresult memory_fill(CUdeviceptr address, uint32_t value, uint64_t count)
 {
+    COMPUTING;
     struct region *region = count > UINT64_MAX / 4 ? NULL : find(address, 4 * count);
     if (!region || address % 4)
         return INVALID_VALUE;
@@ -342,6 +347,7 @@ static bool take(struct operand *operand)
 
 CUresult memory_submit(const struct work *work, CUdeviceptr output)
 {
+    COMPUTING;
     uint64_t size = work->elements * work->element_size;
     struct region *region = find(output, size);
     struct pending *pending = calloc(1, sizeof *pending), **last = &oldest;

@@ -243,6 +243,11 @@ void noise_open(int64_t seed, double sigma, const char *path);
 
 /* cuda_ledger.c: what the current context, or the one of `device`, has used. */
 void ledger_open(const char *path);
+int64_t ledger_compute(void);
+void ledger_computed(const int64_t *begun);
+/* The rest of the function is the GPU's own work: the processor's time for it is noted. */
+#define COMPUTING                                                                                 \
+    __attribute__((cleanup(ledger_computed), unused)) const int64_t begun = ledger_compute()
 void ledger_work(double cost_ns, bool is_kernel);
 void ledger_memory(void);
 void ledger_pinned(int device, int64_t change);

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import stat
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -37,8 +38,10 @@ def publish_root_status(path: Path, board: Board, now: Instant) -> None:
     comparison = None if report is None else runs.comparison(snapshot, report)
     root = RootState(report, silent, comparison)
     measure = runs.with_container_probe(snapshot, report)
-    if (root, measure) != (snapshot.root, snapshot.measure):
+    if measure != snapshot.measure:
         board.publish(root=root, measure=measure)
+    elif root != snapshot.root:
+        board.publish(root=root)
 
 
 def read_root_status(path: Path, now: Instant) -> tuple[RootReport | None, str | None]:
@@ -47,7 +50,7 @@ def read_root_status(path: Path, now: Instant) -> tuple[RootReport | None, str |
     Units: ``now.mono_s`` is compared with the report's beat; both are CLOCK_MONOTONIC of one boot.
     """
     try:
-        report = wire.decode(_bytes(path), RootReport)
+        report = _decoded(_bytes(path))
     except FileNotFoundError:
         return None, f"{path} does not exist: no supervisor runs"
     except OSError as error:
@@ -58,6 +61,12 @@ def read_root_status(path: Path, now: Instant) -> tuple[RootReport | None, str |
     if not -AHEAD_S <= age_s <= STALE_AFTER_S:
         return None, f"{path} was written {age_s:.0f} s ago: the supervisor is gone"
     return report, None
+
+
+@lru_cache(maxsize=1)
+def _decoded(content: bytes) -> RootReport:
+    """Decode the file, which is looked at more often than it is written. ``Errors: WireError``."""
+    return wire.decode(content, RootReport)
 
 
 def _bytes(path: Path) -> bytes:

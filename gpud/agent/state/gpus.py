@@ -46,7 +46,7 @@ def with_devices(gpus: Mapping[str, ListedGpu], devices: Sequence[Device]) -> di
 
 def with_readings(
     gpus: Mapping[str, ListedGpu], readings: Sequence[Reading]
-) -> tuple[dict[str, ListedGpu], tuple[Reading, ...]]:
+) -> tuple[Mapping[str, ListedGpu], tuple[Reading, ...]]:
     """Replace the source's index in readings by the GPU's number, and add GPUs they show.
 
     A GPU is recognised by its UUID, else by its slot where one of the two UUIDs is missing or is
@@ -69,7 +69,8 @@ def with_readings(
         number = index if gpu is None else gpu.number
         if number not in numbers.values():
             numbers[index] = number
-    return after, tuple(
+    same = after == gpus  # then it stays the same object, and so does what is made of it
+    return gpus if same else after, tuple(
         r if r.gpu is None else replace(r, gpu=numbers[r.gpu])
         for r in readings
         if r.gpu is None or r.gpu in numbers

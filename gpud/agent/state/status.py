@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import astuple
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
+from gpud.agent.memo import remembered
 from gpud.agent.state import recent
 from gpud.agent.state.health import SEVERITY
 from gpud.agent.state.snapshot import ProbeKey, RegressionState, overall
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from gpud.core.alerts import Alert
     from gpud.core.clock import Instant
     from gpud.core.sample import StreamKey, Unit
+    from gpud.show.document import ListedGpu
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -67,17 +68,12 @@ def document(snapshot: Snapshot, *, now: Instant) -> Status:
         changes=tuple(built(ChangeReport, change) for change in changes.latest),
         expected=changes.expected,
         cuda=optional(CudaReport, measure.inventory),
-        probes=tuple(_last_run(key, state) for key, state in measure.probes.items()),
+        probes=_last_runs(measure.probes),
         put_off=tuple(
             built(SkippedProbe, skipped, probe=key.probe, gpu=key.gpu)
             for key, skipped in measure.put_off.items()
         ),
-        streams=tuple(
-            _stream(snapshot, key)
-            for key in sorted(
-                snapshot.regression.streams, key=lambda key: (key.gpu or "", astuple(key)[1:])
-            )
-        ),
+        streams=_streams(snapshot.regression, snapshot.gpus),
         recent=recent.document(measure.recent),
         telemetry=_telemetry(snapshot.telemetry, now),
         alerts=tuple(alert_report(alert) for alert in snapshot.alerts.alerts),
@@ -122,6 +118,11 @@ def alert_report(alert: Alert) -> AlertReport:
     return built(AlertReport, alert)
 
 
+@remembered
+def _last_runs(probes: Mapping[ProbeKey, ProbeState]) -> tuple[LastRun, ...]:
+    return tuple(_last_run(key, state) for key, state in probes.items())
+
+
 def _last_run(key: ProbeKey, state: ProbeState) -> LastRun:
     report, failure = state.report, state.failure
     return built(
@@ -137,19 +138,27 @@ def _last_run(key: ProbeKey, state: ProbeState) -> LastRun:
     )
 
 
-def _stream(snapshot: Snapshot, key: StreamKey) -> StreamReport:
-    standing = snapshot.regression.streams[key]
-    return built(
-        StreamReport,
-        standing,
-        gpu=number(snapshot, key),
-        uuid=key.gpu,
-        probe=key.probe,
-        mode=key.mode,
-        version=key.version,
-        on_battery=key.on_battery,
-        unit=snapshot.regression.units.get(key),
-        usual=usual(standing),
+@remembered
+def _streams(
+    regression: RegressionState, gpus: Mapping[str, ListedGpu]
+) -> tuple[StreamReport, ...]:
+    def order(key: StreamKey) -> tuple[object, ...]:
+        return (key.gpu or "", key.probe, key.mode, key.version, key.on_battery)
+
+    return tuple(
+        built(
+            StreamReport,
+            standing := regression.streams[key],
+            gpu=_number(gpus, key),
+            uuid=key.gpu,
+            probe=key.probe,
+            mode=key.mode,
+            version=key.version,
+            on_battery=key.on_battery,
+            unit=regression.units.get(key),
+            usual=usual(standing),
+        )
+        for key in sorted(regression.streams, key=order)
     )
 
 
@@ -191,7 +200,11 @@ class FigurePlace(NamedTuple):
 
 def number(snapshot: Snapshot, stream: StreamKey) -> int | None:
     """Give the number of the GPU that a stream is of; None for the CPU, and for no such GPU."""
-    gpu = None if stream.gpu is None else snapshot.gpus.get(stream.gpu)
+    return _number(snapshot.gpus, stream)
+
+
+def _number(gpus: Mapping[str, ListedGpu], stream: StreamKey) -> int | None:
+    gpu = None if stream.gpu is None else gpus.get(stream.gpu)
     return None if gpu is None else gpu.number
 
 

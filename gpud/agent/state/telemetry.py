@@ -49,7 +49,7 @@ RESTART_WSL: Final = (
 )
 
 
-def with_answer(snapshot: Snapshot, answer: Answer) -> tuple[dict[str, ListedGpu], Telemetry]:
+def with_answer(snapshot: Snapshot, answer: Answer) -> tuple[Mapping[str, ListedGpu], Telemetry]:
     """Take in the answer of one source; its GPUs get the numbers they have here."""
     numbers, readings = gpus.with_readings(snapshot.gpus, answer.readings)
     numbered = replace(answer, readings=_of_instances(numbers, readings))

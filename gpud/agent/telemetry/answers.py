@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from gpud.agent.memo import remembered
 from gpud.core.sample import Absent, Reading
 from gpud.core.telemetry import SEES_A_GPU
 
@@ -91,9 +92,14 @@ def current(telemetry: Telemetry, now_mono_s: float) -> tuple[Reading, ...]:
     The best source with a value gives it. Where none has one, the best source that has the field
     at all says why; a value that is too old is ``Absent.STALE``.
     """
+    return _merged(telemetry, *(answer.holds(now_mono_s) for answer in ranked(telemetry)))
+
+
+@remembered
+def _merged(telemetry: Telemetry, *holding: bool) -> tuple[Reading, ...]:
+    """Merge the answers; ``holding`` has for each of ``ranked`` whether it is not too old."""
     best: dict[tuple[int | None, str], Reading] = {}
-    for answer in ranked(telemetry):
-        fresh = answer.holds(now_mono_s)
+    for answer, fresh in zip(ranked(telemetry), holding, strict=True):
         for reading in answer.readings:
             key = (reading.gpu, reading.field)
             if key in best and not isinstance(best[key].value, Absent):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 from gpud.core.errors import ProbeError
@@ -15,8 +16,15 @@ def image(kernel: str) -> tuple[str, bytes]:
     Errors: ``ProbeError`` (internal) where no file of this folder does.
     """
     entry = re.compile(rb"\.entry\s+" + re.escape(kernel.encode()) + rb"\b")
-    # A plain folder: importlib.resources takes longer to load than everything else a child does.
-    for file in sorted(Path(__file__).parent.glob("*.ptx")):
-        if entry.search(text := file.read_bytes()):
-            return file.name, text
+    for name, text in sources().items():
+        if entry.search(text):
+            return name, text
     raise ProbeError(Failure(Reason.INTERNAL, f"no PTX file defines the kernel {kernel}"))
+
+
+@cache
+def sources() -> dict[str, bytes]:
+    """Read the PTX files, once, in the order of their names."""
+    # A plain folder: importlib.resources takes longer to load than everything else a child does.
+    files = sorted(Path(__file__).parent.glob("*.ptx"))
+    return {file.name: file.read_bytes() for file in files}

@@ -181,7 +181,8 @@ def _page(place: int, page: bytes) -> bytes:
 
 def _compare(host: HostBuffer, page: bytes) -> None:
     for place in range(0, len(host.view), PAGE):
-        if host.view[place : place + PAGE] != _page(place, page):
+        # As bytes: a memoryview compares element by element, which takes 30 times as long.
+        if host.view[place : place + PAGE].tobytes() != _page(place, page):
             raise wrong(f"bytes near {place} did not come back")
 
 

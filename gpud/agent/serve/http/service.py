@@ -198,12 +198,12 @@ class _Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         """Once a second: the Date header, connections past their deadline, counts of refusals."""
+        stopped = asyncio.create_task(self._stop.wait())
         while not self._stop.is_set():
             await self.on_tick(0)
             self._pool.close_overdue(asyncio.get_running_loop().time())
             self._pool.refusals.publish()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), TICK_S)
+            await asyncio.wait([stopped], timeout=TICK_S)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let responses end for a second, then close everything."""
