@@ -81,6 +81,9 @@ def test_driver_is_left_alone_in_the_first_90_s_of_wsl(tmp_path: Path) -> None:
     made = with_libraries(tmp_path, cuda=f"log {tmp_path}/calls\n")
     (tmp_path / "proc/uptime").write_text("89.00 1.00\n")
     expect(libcuda.look(made), UNKNOWN, "not asked in the first 90 s of WSL")
+    (tmp_path / ".dockerenv").touch()  # a container in WSL2 has the GPU of WSL2
+    expect(libcuda.look(made), UNKNOWN, "not asked in the first 90 s of WSL")
+    (tmp_path / ".dockerenv").unlink()
     assert not (tmp_path / "calls").exists()
     (tmp_path / "proc/uptime").write_text("91.00 1.00\n")
     expect(libcuda.look(made), OK, "CUDA 12")

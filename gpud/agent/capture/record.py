@@ -218,7 +218,7 @@ async def _cuda(settings: Settings, hangs: str | None) -> Inventory:
     if begins := grace.gpu_from(settings, facts, now()):
         words = f"not asked: {grace.begins(begins.wall_s)}"
         return Inventory(failure=Failure(Reason.NOT_READY, words))
-    leave = settings.cuda.leaves_hung(facts.get("wsl"))
+    leave = settings.cuda.leaves_hung(facts.get("kernel", ""))
     job = Job(
         cuda_library=settings.cuda.library,
         sysroot=settings.sysroot,
