@@ -201,9 +201,11 @@ def described(capture: Capture) -> str:
 async def _nvml(settings: Settings, hangs: str | None) -> RecordedNvml:
     if hangs:
         return RecordedNvml(error=hangs)
-    command = (*PYTHON, "gpud.agent.telemetry.nvml", "--record", *candidates(settings))
+    leave = settings.cuda.leaves_hung(platform.facts(settings.sysroot).get("kernel", ""))
+    alarm = ("--budget-s=0",) if leave else ()
+    command = (*PYTHON, "gpud.agent.telemetry.nvml", "--record", *alarm, *candidates(settings))
     try:
-        ended = await _answer(command, b"")
+        ended = await _answer(command, b"", kill=not leave)
         answer = msgspec.json.decode(ended.stdout, type=RecordedNvml)
     except (TelemetryError, *wire.UNREADABLE) as error:
         return RecordedNvml(error=str(error))
