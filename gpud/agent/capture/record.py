@@ -245,7 +245,7 @@ async def _listed(settings: Settings, job: Job) -> children.Ended:
 
     def note(process: ProcessRef) -> None:
         if lock is not None:
-            gpu_lock.note_child(lock, process.pid, DEADLINE_S, "inventory")
+            gpu_lock.hand_over(lock, process.pid, DEADLINE_S, "inventory")
 
     try:
         with gpu_lock.taken(Path(settings.run_dir)) as lock:

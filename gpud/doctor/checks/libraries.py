@@ -109,7 +109,7 @@ def _listed(machine: Machine, library: LibraryFiles, lock: int | None) -> Findin
 
     def note(pid: int) -> None:
         if lock is not None:
-            gpu_lock.note_child(lock, pid, limit_s, "inventory")
+            gpu_lock.hand_over(lock, pid, limit_s, "inventory")
 
     ended = machine.run(
         [sys.executable, "-I", "-m", "gpud.child", "--serve"],
