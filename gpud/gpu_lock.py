@@ -59,6 +59,11 @@ def open_lock(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o660)
 
 
+def opened_anew(fd: int) -> int:
+    """Open the file of a descriptor once more, without its lock. Errors: ``OSError``."""
+    return os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
+
+
 def take_lock(fd: int) -> bool:
     """Take the lock if it is free; never waits."""
     try:
@@ -85,6 +90,14 @@ def note_child(fd: int, pid: int, limit_s: float, what: str) -> None:
     """Write into the lock's file that a child has it that ends within ``limit_s``."""
     if (process := processes.ref(pid)) is not None:
         note_holder(fd, Holder(process, time.monotonic() + limit_s + GOES_S, what))
+
+
+def hand_over(fd: int, pid: int, limit_s: float, what: str) -> None:
+    """Note a child, which from now on alone has the lock: who asks may be stopped meanwhile."""
+    note_child(fd, pid, limit_s, what)
+    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.dup2(nothing, fd, inheritable=False)
+    os.close(nothing)
 
 
 def lock_holder(fd: int) -> Holder | None:

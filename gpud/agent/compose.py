@@ -49,6 +49,7 @@ from gpud.agent.telemetry import collection, windows
 from gpud.agent.telemetry.collection import Collection, SourceContext
 from gpud.core import advice
 from gpud.core.settings import GROUP, LOCK, SOCKET
+from gpud.core.wsl import is_wsl2
 
 if TYPE_CHECKING:
     from gpud.agent.measure.schedule import Work
@@ -95,7 +96,7 @@ class Agent:
         self.settings, self.config, self.own, self.stop = settings, config, own, stop
         facts, boot_id = platform.facts(settings.sysroot), platform.boot_id()
         gpu_from = grace.gpu_from(settings, facts, now())
-        self.plan = pace.plan(settings.schedule, wsl2=facts.get("wsl") == "2")
+        self.plan = pace.plan(settings.schedule, wsl2=is_wsl2(facts.get("kernel", "")))
         self.contexts = GpuContexts(Path(settings.state_dir), boot_id, self.plan.budget)
         self.rounds = Rounds(self.plan, self.contexts)
         self.board = board = Board(
@@ -118,7 +119,7 @@ class Agent:
             platform=advice.of(facts),
             gpu_from_s=0.0 if gpu_from is None else gpu_from.mono_s,
             contexts=self.contexts,
-            leave_hung=settings.cuda.leaves_hung(facts.get("wsl")),
+            leave_hung=settings.cuda.leaves_hung(facts.get("kernel", "")),
         )
         self.history = history = History(Path(settings.state_dir))
         self.changes = ChangeDetection(history, board, now, boot_id)

@@ -1,7 +1,8 @@
 """Command line of a child that measures: it answers each job on stdin with a document on stdout.
 
 ``--list`` prints the probes. ``--serve`` reads a ``Job`` a line and prints a document a line: the
-GPUs, or one run. All runs on a GPU share its context, which is given back at the end of the input.
+GPUs, or one run. All runs on a GPU share its context, which is given back at the end of the input,
+and when no job has come for a minute.
 Exit codes: 0 the last document holds figures, 1 a failure, 2 a job makes no sense.
 """
 
@@ -11,10 +12,11 @@ import gc
 import hashlib
 import json
 import os
+import signal
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from gpud import discovery
 from gpud.child import kernels, probes
@@ -35,7 +37,7 @@ from gpud.core.sample import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import ModuleType
+    from types import FrameType, ModuleType
     from typing import TextIO
 
     from gpud.child.cpu import Cpu
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
     from gpud.core.sample import Condition
 
 LARGEST_JOB = 1 << 16
+IDLE_S = 60.0
+"""How long a child waits for its next job: who asks may be stopped, and it has a GPU and the lock.
+It is in no call of the driver then, so it ends itself on WSL2 as well."""
 
 
 class NotAJobError(GpudError):
@@ -79,7 +84,7 @@ class Jobs:
     def answer(self) -> int:
         """Answer each job until the end of the input; then give the GPU back."""
         code, last = 0, Progress()
-        while line := sys.stdin.buffer.readline(LARGEST_JOB):
+        while line := _next_line():
             try:
                 job = _job(line)
                 last = Progress(job)
@@ -250,6 +255,23 @@ def _worded(failure: Failure, job: Job) -> Failure:
         kernel = os.uname().release
     marked = any((root / mark.lstrip("/")).exists() for mark in advice.CONTAINER_MARKS)
     return advice.worded(failure, advice.platform(kernel, container=marked))
+
+
+def _next_line() -> bytes:
+    """Wait for a job; empty at the end of the input, and when none has come for ``IDLE_S``."""
+    signal.signal(signal.SIGALRM, _idle)
+    signal.setitimer(signal.ITIMER_REAL, IDLE_S)
+    try:
+        return sys.stdin.buffer.readline(LARGEST_JOB)
+    except TimeoutError:
+        return b""
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+def _idle(_: int, __: FrameType | None) -> NoReturn:
+    raise TimeoutError
 
 
 def _job(line: bytes) -> Job:

@@ -12,6 +12,7 @@ from gpud.core.errors import ConfigError
 from gpud.core.http_settings import absolute, absolute_path, between, loopback
 from gpud.core.sample import START_LIMIT_S
 from gpud.core.telemetry import LEVELS
+from gpud.core.wsl import is_wsl2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +89,12 @@ class CudaSettings(LibrarySettings):
         LibrarySettings.__post_init__(self)
         between(self, "start_limit_s", low=0.5, high=600)
 
-    def leaves_hung(self, wsl: str | None) -> bool:
-        """Return whether a child that hangs in the driver gets no signal. ``wsl``: its version."""
-        return self.hung_child == "leave" or (self.hung_child == "auto" and wsl == "2")
+    def leaves_hung(self, kernel: str) -> bool:
+        """Return whether a process that hangs in the driver gets no signal, by the kernel's name.
+
+        A container in WSL2 has WSL2's kernel, and its GPU.
+        """
+        return self.hung_child == "leave" or (self.hung_child == "auto" and is_wsl2(kernel))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,15 @@ def version(kernel: str) -> str:
     return "1" if kernel.startswith("4.4.") and "WSL2" not in kernel else "2"
 
 
+def is_wsl2(kernel: str) -> bool:
+    """Return whether the GPU is reached through WSL2, by the kernel's name.
+
+    In a container too, whose kernel is the host's: what a context or a signal may cost there does
+    not depend on who looks. What a person can do about it does (``advice.platform``).
+    """
+    return version(kernel) == "2"
+
+
 def sections(text: str) -> Sections:
     """Read ``wsl.conf`` or ``.wslconfig``: section -> key -> value, names in lower case.
 

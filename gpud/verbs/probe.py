@@ -110,21 +110,21 @@ async def _measure_here(settings: Settings, request: ProbeRequest, progress: Pro
     from gpud.agent.measure.contexts import GpuContexts
     from gpud.agent.measure.launch import Launcher
     from gpud.agent.measure.session import Session
-    from gpud.core import advice
+    from gpud.core import advice, wsl
 
     lock = gpu_lock.existing(Path(settings.run_dir))
     if lock is None:
         progress.say(UNLOCKED)
     facts = platform.facts(settings.sysroot)
     boot = grace.gpu_from(settings, facts, now())
-    plan = pace.plan(settings.schedule, wsl2=facts.get("wsl") == "2")
+    plan = pace.plan(settings.schedule, wsl2=wsl.is_wsl2(facts.get("kernel", "")))
     launcher = Launcher(
         lock,
         patience_s=LOOK_S,
         platform=advice.of(facts),
         gpu_from_s=0.0 if boot is None else boot.mono_s,
         contexts=GpuContexts(Path(settings.state_dir), platform.boot_id(), plan.budget),
-        leave_hung=settings.cuda.leaves_hung(facts.get("wsl")),
+        leave_hung=settings.cuda.leaves_hung(facts.get("kernel", "")),
     )
     progress.launcher = launcher
     try:

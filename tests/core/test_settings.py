@@ -309,18 +309,18 @@ def test_removed_setting_that_restricted_access_is_an_error(
 
 
 @pytest.mark.parametrize(
-    ("hung_child", "wsl", "leaves"),
+    ("hung_child", "kernel", "leaves"),
     [
-        ("auto", "2", True),
-        ("auto", "1", False),
+        ("auto", "5.15.167.4-microsoft-standard-WSL2", True),
+        ("auto", "4.4.0-19041-Microsoft", False),
+        ("auto", "6.8.0-45-generic", False),
         ("auto", "", False),
-        ("auto", None, False),
-        ("leave", "", True),
-        ("kill", "2", False),
+        ("leave", "6.8.0-45-generic", True),
+        ("kill", "5.15.167.4-microsoft-standard-WSL2", False),
     ],
 )
 def test_hung_child_is_left_alone_on_wsl2_unless_the_settings_say_otherwise(
-    hung_child: str, wsl: str | None, *, leaves: bool
+    hung_child: str, kernel: str, *, leaves: bool
 ) -> None:
     settings = parse(f"[cuda]\nhung_child = '{hung_child}'".encode(), {})
-    assert settings.cuda.leaves_hung(wsl) is leaves
+    assert settings.cuda.leaves_hung(kernel) is leaves

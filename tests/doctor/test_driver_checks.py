@@ -81,6 +81,9 @@ def test_driver_is_left_alone_in_the_first_90_s_of_wsl(tmp_path: Path) -> None:
     made = with_libraries(tmp_path, cuda=f"log {tmp_path}/calls\n")
     (tmp_path / "proc/uptime").write_text("89.00 1.00\n")
     expect(libcuda.look(made), UNKNOWN, "not asked in the first 90 s of WSL")
+    (tmp_path / ".dockerenv").touch()  # a container in WSL2 has the GPU of WSL2
+    expect(libcuda.look(made), UNKNOWN, "not asked in the first 90 s of WSL")
+    (tmp_path / ".dockerenv").unlink()
     assert not (tmp_path / "calls").exists()
     (tmp_path / "proc/uptime").write_text("91.00 1.00\n")
     expect(libcuda.look(made), OK, "CUDA 12")
@@ -114,6 +117,10 @@ def test_child_that_hangs_for_the_doctor_keeps_the_lock_until_it_ends(tmp_path: 
     holder = gpu_lock.lock_holder(fd)
     assert holder is not None
     assert holder.what == "inventory"
+    descriptors = [
+        path.readlink().name for path in Path("/proc/self/fd").iterdir() if path.exists()
+    ]
+    assert descriptors.count(LOCK) == 1  # this test's own: the child alone has it
     expect(libcuda.look(made), UNKNOWN, f"not asked: process {holder.process.pid} (inventory)")
     (tmp_path / "fifo").write_text("the driver returns")
     until(lambda: gpu_lock.take_lock(fd), "the end of the child")

@@ -201,9 +201,11 @@ def described(capture: Capture) -> str:
 async def _nvml(settings: Settings, hangs: str | None) -> RecordedNvml:
     if hangs:
         return RecordedNvml(error=hangs)
-    command = (*PYTHON, "gpud.agent.telemetry.nvml", "--record", *candidates(settings))
+    leave = settings.cuda.leaves_hung(platform.facts(settings.sysroot).get("kernel", ""))
+    alarm = ("--budget-s=0",) if leave else ()
+    command = (*PYTHON, "gpud.agent.telemetry.nvml", "--record", *alarm, *candidates(settings))
     try:
-        ended = await _answer(command, b"")
+        ended = await _answer(command, b"", kill=not leave)
         answer = msgspec.json.decode(ended.stdout, type=RecordedNvml)
     except (TelemetryError, *wire.UNREADABLE) as error:
         return RecordedNvml(error=str(error))
@@ -218,7 +220,7 @@ async def _cuda(settings: Settings, hangs: str | None) -> Inventory:
     if begins := grace.gpu_from(settings, facts, now()):
         words = f"not asked: {grace.begins(begins.wall_s)}"
         return Inventory(failure=Failure(Reason.NOT_READY, words))
-    leave = settings.cuda.leaves_hung(facts.get("wsl"))
+    leave = settings.cuda.leaves_hung(facts.get("kernel", ""))
     job = Job(
         cuda_library=settings.cuda.library,
         sysroot=settings.sysroot,
@@ -243,7 +245,7 @@ async def _listed(settings: Settings, job: Job) -> children.Ended:
 
     def note(process: ProcessRef) -> None:
         if lock is not None:
-            gpu_lock.note_child(lock, process.pid, DEADLINE_S, "inventory")
+            gpu_lock.hand_over(lock, process.pid, DEADLINE_S, "inventory")
 
     try:
         with gpu_lock.taken(Path(settings.run_dir)) as lock:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gpud import regular_file
 from gpud.agent.history import queries, reader
 from gpud.agent.state.presence import remembered
-from gpud.core import advice, wsl
+from gpud.core import wsl
 from gpud.core.clock import Instant
 from gpud.core.errors import StoreError
 from gpud.known_issues.catalogue import catalogue
@@ -36,7 +36,7 @@ def gpu_from(settings: Settings, machine: Mapping[str, str], now: Instant) -> In
     """
     uptime = regular_file.text(Path(settings.sysroot, "proc/uptime"))
     grace_s = settings.gate.boot_grace_s
-    if advice.of(machine) is not advice.Platform.WSL2 or not grace_s:
+    if not wsl.is_wsl2(machine.get("kernel", "")) or not grace_s:
         return None
     longest_s = max(entry.boot_grace_s for entry in catalogue())
     if grace_s < longest_s and wsl.boot_rest_s(longest_s, uptime):

@@ -39,7 +39,14 @@ from gpud.core.errors import WireError
 from gpud.core.progress import Note
 from gpud.core.report import ProcessRef
 from gpud.core.sample import Backend, Failure, Inventory, Job, ProbeSpec, Reason, RunReport, Skip
-from gpud.gpu_lock import Holder, lock_holder, note_holder, open_lock, take_lock
+from gpud.gpu_lock import (
+    Holder,
+    lock_holder,
+    note_holder,
+    open_lock,
+    opened_anew,
+    take_lock,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -116,13 +123,18 @@ class _Work:
 class _Server:
     """A child that answers jobs, the memory that it notes them in, and what it has taken.
 
-    ``lock``: the descriptor of the locked file; None where there is no lock to take, or a child
-    that is stuck has it (``locked`` False). ``gpu``: the UUID of the GPU that it has a context of.
+    ``lock``: a descriptor of the lock's file, to note in it what the child does; None where there
+    is no lock to take, or a child that is stuck has it (``locked`` False). The child alone has the
+    lock: a parent that is stopped keeps it from nobody. ``gpu``: the UUID of the GPU that it has a
+    context of.
     """
 
     def __init__(self, command: Sequence[str], lock: int | None, *, locked: bool) -> None:
-        """Start the child. After this, ``close`` must be called. Errors: ``OSError``."""
-        self.lock, self.locked = lock, locked
+        """Start the child, which inherits the locked descriptor ``lock``.
+
+        After this, ``close`` must be called. Errors: ``OSError``.
+        """
+        self.lock, self.locked = None if lock is None else opened_anew(lock), locked
         self.gpu: str | None = None
         self.driver = self.numpy = False  # whether it has loaded them
         self.memory = FileIO(os.memfd_create("progress"), "r+")
@@ -132,6 +144,8 @@ class _Server:
             self.child = children.Child(command, subprocess.PIPE, pass_fds=inherited)
         except OSError:
             self.memory.close()
+            if self.lock is not None:
+                os.close(self.lock)
             raise
 
     def fits(self, work: _Work) -> bool:
@@ -354,8 +368,6 @@ class Launcher:
             except OSError as error:
                 detail = f"cannot start {self._command[0]}: {error.strerror}"
                 return Failure(Reason.SPAWN_FAILED, detail)
-            if locked:
-                opened.pop_all()
         return self._server
 
     def _refuse(self, work: _Work) -> None:

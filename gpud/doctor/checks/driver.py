@@ -247,7 +247,9 @@ def _from_helper(machine: Machine) -> Status:
     configured = machine.settings.nvml.library
     places = [configured] if configured else [str(machine.at(LIBRARIES[0])), LIBRARIES[1]]
     options = ["-I", "-m", "gpud.agent.telemetry.nvml", f"--platform={machine.platform}"]
-    ended = machine.run([sys.executable, *options, *places], stdin="{}\n")
+    if leave := machine.settings.cuda.leaves_hung(machine.kernel):
+        options.append("--budget-s=0")  # without an alarm of its own
+    ended = machine.run([sys.executable, *options, *places], stdin="{}\n", kill=not leave)
     try:
         answer = msgspec.json.decode(ended.stdout, type=_HelperAnswer)
     except (msgspec.DecodeError, RecursionError):

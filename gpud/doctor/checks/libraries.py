@@ -16,10 +16,10 @@ from pathlib import Path
 import msgspec
 
 from gpud import gpu_lock
-from gpud.core.advice import Situation
+from gpud.core.advice import Platform, Situation
 from gpud.core.errors import GpudError
 from gpud.core.sample import Job
-from gpud.core.wsl import boot_rest_s
+from gpud.core.wsl import boot_rest_s, is_wsl2
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
 from gpud.doctor.machine import Machine
 from gpud.known_issues.catalogue import catalogue
@@ -73,9 +73,9 @@ def _from_child(machine: Machine, library: LibraryFiles) -> Finding:
     """Ask a probe child, which makes no context."""
     grace_s = machine.settings.gate.boot_grace_s
     if grace_s:  # which GPU it is only CUDA could tell
-        facts = MachineFacts(str(machine.platform), kernel=machine.kernel or None)
+        facts = MachineFacts(str(Platform.WSL2), kernel=machine.kernel or None)
         grace_s = max(grace_s, boot_grace_s(catalogue(), facts))
-    if machine.wsl == "2" and boot_rest_s(grace_s, machine.text("/proc/uptime")):
+    if is_wsl2(machine.kernel) and boot_rest_s(grace_s, machine.text("/proc/uptime")):
         return unknown(f"not asked in the first {grace_s:g} s of WSL", "ask again in a minute")
     return _alone(machine, library)
 
@@ -98,7 +98,7 @@ def _alone(machine: Machine, library: LibraryFiles) -> Finding:
 def _listed(machine: Machine, library: LibraryFiles, lock: int | None) -> Finding:
     """Have a probe child, which inherits the lock, list the GPUs."""
     settings, limit_s = machine.settings, machine.command_limit_s
-    leave = settings.cuda.leaves_hung(machine.wsl)
+    leave = settings.cuda.leaves_hung(machine.kernel)
     job = Job(
         cuda_library=settings.cuda.library,
         sysroot=settings.sysroot,
@@ -109,7 +109,7 @@ def _listed(machine: Machine, library: LibraryFiles, lock: int | None) -> Findin
 
     def note(pid: int) -> None:
         if lock is not None:
-            gpu_lock.note_child(lock, pid, limit_s, "inventory")
+            gpu_lock.hand_over(lock, pid, limit_s, "inventory")
 
     ended = machine.run(
         [sys.executable, "-I", "-m", "gpud.child", "--serve"],

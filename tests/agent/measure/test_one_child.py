@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpud import gpu_lock, processes
 from gpud.agent.measure.contexts import GpuContexts
 from gpud.agent.measure.launch import Launcher
 from gpud.child.cuda_api import OPTIONAL
@@ -18,6 +21,7 @@ from tests.child.running import CHILD, GPU, INTERPRETED
 from tests.child.sweep import A_SMALL_GPU, CALLED
 from tests.standins.build import build_libcuda
 from tests.standins.loaded import virtual_time
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +37,7 @@ SHARED = {"cuModuleUnload", CLOSED}
 class Rig:
     """A launcher over real children whose time is virtual, and the calls that they make."""
 
-    def __init__(self, folder: Path, script: str = "") -> None:
+    def __init__(self, folder: Path, script: str = "", child: Sequence[str] = CHILD) -> None:
         folder.mkdir(exist_ok=True)
         self._log = folder / "calls"
         script = f"devices 2\n{A_SMALL_GPU}log {self._log}\n{script}"
@@ -41,7 +45,7 @@ class Rig:
         time = [f"{name}={value}" for name, value in virtual_time(folder, INTERPRETED).items()]
         self.contexts = GpuContexts(folder, "boot", None)
         self.launcher = Launcher(
-            folder / "gpu.lock", command=["env", *time, *CHILD], contexts=self.contexts
+            folder / "gpu.lock", command=["env", *time, *child], contexts=self.contexts
         )
 
     def job(self, spec: ProbeSpec, gpu: str | None, **more: Any) -> Job:
@@ -195,6 +199,25 @@ async def test_run_takes_no_memory_that_has_to_stay_free(tmp_path: Path) -> None
     assert short.failure is not None
     assert short.failure.reason is Reason.VRAM_SHORT
     assert (rig.launcher.spawned, rig.contexts.used) == (1, 1)
+
+
+async def test_child_whose_parent_asks_no_more_gives_gpu_and_lock_back_and_another_follows(
+    tmp_path: Path,
+) -> None:
+    idle = "import sys, gpud.child.__main__ as child; child.IDLE_S = 0.5; sys.exit(child.main())"
+    rig = Rig(tmp_path, child=[sys.executable, "-I", "-c", idle])
+    async with rig.launcher.held():  # as a `gpud probe` that is stopped holds it
+        first = await rig.run(event.SPEC)
+        with (tmp_path / "gpu.lock").open() as lock:
+            holder = gpu_lock.lock_holder(lock.fileno())
+            assert holder is not None
+            await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
+            ended = partial(processes.ref, holder.process.pid)
+            await asyncio.to_thread(until, lambda: ended() is None, "the end of the child")
+        assert rig.calls()[-1] == CLOSED
+        second = await rig.run(event.SPEC)
+    assert good([first, second]) == [True, True]
+    assert (rig.launcher.spawned, rig.contexts.used) == (2, 2)
 
 
 async def test_cold_modes_are_measured_in_a_new_context_only(tmp_path: Path) -> None:

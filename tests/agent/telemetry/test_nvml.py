@@ -259,6 +259,32 @@ async def test_while_a_helper_that_was_killed_stays_no_other_is_started(
         assert (await source.fields())["power_watts"] == 23.5
 
 
+async def test_helper_that_hangs_in_wsl2_gets_no_signal_and_no_other_is_started_beside_it(
+    tmp_path: Path,
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    library = build_libnvml(tmp_path, f"stall nvmlDeviceGetPowerUsage {tmp_path}/fifo\n")
+    async with telling(library, wsl=True, deadline_s=1.0) as source:
+        assert (await source.collect()).reason == "hung"
+        hangs = source.pid
+        assert hangs is not None
+        process = processes.ref(hangs)
+        for _ in range(3):
+            source.clock.ahead_s += nvml.KILL_AFTER_S
+            answer = await source.collect()
+            assert answer.reason == "stuck"
+            assert f"process {hangs} is left alone in a call of NVML" in str(answer.detail)
+        assert source.spawned == 1
+        assert processes.ref(hangs) == process
+        await asyncio.to_thread((tmp_path / "fifo").write_text, "the driver returns")
+        await asyncio.to_thread(until, lambda: processes.ref(hangs) is None, "its end")
+        rewrite_script(library, "")
+        source.clock.ahead_s += nvml.KILL_AFTER_S
+        source.patient()
+        assert (await source.fields())["power_watts"] == 23.5
+        assert source.spawned == 2
+
+
 @pytest.mark.parametrize(("key", "signal"), [("segfault", "SIGSEGV"), ("crash", "SIGABRT")])
 async def test_a_driver_that_ends_its_process_is_reported_and_tried_again(
     tmp_path: Path, key: str, signal: str

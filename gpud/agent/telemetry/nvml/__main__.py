@@ -194,7 +194,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--xids", type=json.loads, default={}, help="counted before, by UUID")
     parser.add_argument("--pcie-throughput", action="store_true", help="40 ms a GPU")
     parser.add_argument("--life-s", type=float, default=LIFE_S, help="after which to begin anew")
-    parser.add_argument("--budget-s", type=float, default=BUDGET_S, help="of one question")
+    parser.add_argument(
+        "--budget-s", type=float, default=BUDGET_S, help="of one question; 0 for any"
+    )
     parser.add_argument("--record", action="store_true", help="print every call once, and end")
     return parser.parse_args()
 

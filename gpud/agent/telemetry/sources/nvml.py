@@ -36,7 +36,8 @@ HELPER = (sys.executable, "-I", "-m", "gpud.agent.telemetry.nvml")
 DEADLINE_S = 5.0
 KILL_AFTER_S = 60.0
 """From an unanswered question to the kill of the helper: the driver may only be busy, and killing
-what waits for it does not help. Then it is killed, once, and another one tries."""
+what waits for it does not help. Then it is killed, once, and another one tries; in WSL2 it is left
+alone, and none does until it has ended."""
 REFUSAL_REST_S = (5.0, 45.0)
 """After NVML would not open, or crashed: with the interval that follows, its return is noticed
 within a minute, at little cost."""
@@ -96,7 +97,8 @@ def create(context: SourceContext) -> Nvml:
 class Nvml:
     """NVML as a telemetry source. Its helper is started when it is needed, and kept.
 
-    No helper is started beside one that outlived its kill.
+    No helper is started beside one that outlived its kill, or that hangs and is left alone as
+    ``[cuda] hung_child`` says.
     """
 
     def __init__(
@@ -106,10 +108,13 @@ class Nvml:
         command: Sequence[str] = HELPER,
         deadline_s: float = DEADLINE_S,
     ) -> None:
-        settings = context.settings
+        settings, machine = context.settings, context.board.read().machine.platform
         self._context = context
-        self._platform = advice.of(context.board.read().machine.platform)
+        self._platform = advice.of(machine)
+        self._leave = settings.cuda.leaves_hung(machine.get("kernel", ""))
         self._command = (*command, f"--platform={self._platform}")
+        if self._leave:
+            self._command += ("--budget-s=0",)  # without an alarm of its own
         if settings.telemetry.pcie_throughput:
             self._command += ("--pcie-throughput",)
         self._candidates = candidates(settings)
@@ -119,7 +124,7 @@ class Nvml:
         self._helper: subprocess.Popen[bytes] | None = None
         self._answer: asyncio.Task[bytes] | None = None  # that the helper owes
         self._request_mono_s = 0.0  # when it got its last question
-        self._stuck: ProcessRef | None = None  # a helper that was killed, and stayed
+        self._stuck: ProcessRef | None = None  # a helper that was to end, and stayed
         self._retry_mono_s = 0.0
         self._failures = 0  # in a row
         self._failure: TelemetryError | None = None  # raised until its rest is over
@@ -248,7 +253,8 @@ class Nvml:
         stuck = self._stuck
         if stuck is not None and processes.ref(stuck.pid) == stuck:
             state = children.condition(stuck)
-            words = f"process {stuck.pid} was killed in a call of NVML and stays ({state})"
+            end = "is left alone" if self._leave else "was killed"
+            words = f"process {stuck.pid} {end} in a call of NVML and stays ({state})"
             raise self._failed(words, "stuck", advice.words(Situation.HUNG, self._platform))
         self._context.count_process()
         xids = msgspec.json.encode(self._xids).decode()
@@ -274,7 +280,8 @@ class Nvml:
     async def _end(self) -> int | None:
         """Close the helper's input, and kill it, once, if it has not ended after ``END_S``.
 
-        Returns its exit code; None if there was no helper, or it is stuck now.
+        One that is to be left alone gets no signal. Returns its exit code; None if there was no
+        helper, or it is stuck now.
         """
         helper, self._helper = self._helper, None
         if helper is None:
@@ -287,10 +294,12 @@ class Nvml:
         helper.stdin.close()
         children.leave(helper)
         reference = processes.ref(helper.pid)
-        if (code := await _exit_code(helper, reference)) is None:
+        code = await _exit_code(helper, reference)
+        if code is None and not self._leave:
             helper.kill()
-            if (code := await _exit_code(helper, reference)) is None:
-                self._stuck = reference
+            code = await _exit_code(helper, reference)
+        if code is None:
+            self._stuck = reference
         return code
 
     def _silence(self, waited_s: float) -> TelemetryError:
