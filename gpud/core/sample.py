@@ -109,7 +109,7 @@ class Skip(StrEnum):
     """Why a due run was not started at all."""
 
     NO_GPU = "no_gpu"
-    STUCK = "stuck"  # a child that was killed does not go away
+    STUCK = "stuck"  # a child that hung in the driver has not ended
     BREAKER_OPEN = "breaker_open"  # a call hung a while ago
     CHILD_RUNNING = "child_running"
     CLOCK_JUMPED = "clock_jumped"

@@ -151,7 +151,7 @@ BECAUSE: Final[Mapping[Skip, str]] = {
     Skip.NO_GPU: "CUDA offers no GPU",
     Skip.BOOT_GRACE: "WSL has just started",
     Skip.CONTEXTS_SPENT: "the GPU contexts of this boot are used up",
-    Skip.STUCK: "a probe that was ended does not go away",
+    Skip.STUCK: "a probe that hung in the driver has not ended",
     Skip.BREAKER_OPEN: "a call hung a while ago",
     Skip.CHILD_RUNNING: "another run was still going on",
     Skip.CLOCK_JUMPED: "the clock jumped",

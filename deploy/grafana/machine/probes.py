@@ -138,7 +138,7 @@ def _breaker() -> Panel:
         Text(
             "Breaker of GPU work",
             "closed is good. open: a call hung, and gpud leaves the GPU alone for minutes. stuck: "
-            "a probe that was killed does not go away; `wsl --shutdown` ends it.",
+            "a probe that hung in the driver has not ended; `wsl --shutdown` ends it.",
             "none",
         ),
         Query(number, "breaker"),

@@ -65,7 +65,7 @@ gpud_container_flops_ratio gpu
 gpud_breaker_state state
     1 for the state the breaker is in.
 gpud_gpu_stuck
-    1 while a probe that was killed does not go away.
+    1 while a probe that hung in the driver, killed or left alone, has not ended.
 gpud_breaker_hangs
     Hangs in a row.
 gpud_breaker_retry_timestamp_seconds

@@ -36,6 +36,7 @@ QUESTIONS = (
     "/api/v1/alerts?form=1",
 )
 PAGE = Path(__file__).resolve().parents[4] / "docs/api.md"
+FIELDS = Path(__file__).with_name("fields")
 MARK = "<!-- paths -->"
 HEAD = ["| Path | Gives | Parameters |", "|---|---|---|"]
 
@@ -59,6 +60,22 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 @pytest.fixture(scope="module")
 def described(port: int) -> Described:
     return Described(json.loads(ask(port, openapi.PATH)[2]))
+
+
+def test_version_grows_with_each_field_that_is_added_and_no_field_goes(
+    request: pytest.FixtureRequest,
+) -> None:
+    made = openapi.document()
+    version, schemas = made["info"]["version"], made["components"]["schemas"]
+    fields = {
+        f"{name}.{field}" for name in schemas for field in schemas[name].get("properties", ())
+    }
+    if request.config.getoption("--update-golden"):
+        (FIELDS / f"{version}.txt").write_text("\n".join(sorted(fields)) + "\n")
+    by_version = {file.stem: set(file.read_text().split()) for file in FIELDS.iterdir()}
+    assert by_version.get(version) == fields, "a field was added: raise VERSION, --update-golden"
+    for earlier, those in by_version.items():
+        assert those <= fields, f"fields of {earlier} are gone"
 
 
 @pytest.mark.parametrize("question", [*QUESTIONS, *examples()])
