@@ -191,12 +191,14 @@ class PutOff(msgspec.Struct, frozen=True):
     """How often in a row a probe was skipped, the last time for ``reason``.
 
     ``starving``: for too long. The GPU was used by others, where it was busy, by the ratio.
+    ``next_s``: Unix time of the next attempt, where it is not that of the next round.
     """
 
     count: int = 0
     reason: SkipName = ""
     starving: bool = False
     utilization_gpu_ratio: float | None = None
+    next_s: float | None = None
 
 
 class SkippedProbe(PutOff, frozen=True):

@@ -88,7 +88,7 @@ def test_a_load_takes_what_it_takes_a_c_program(tmp_path: Path, mode: str, size:
 
 @pytest.mark.parametrize(
     ("cache", "dram", "l2"),
-    [(1 << 18, 64, 1 / 16), (2 << 20, 64, 1 / 2), (72 << 20, 512, 1), (1 << 26, 256, 1)],
+    [(1 << 18, 16, 1 / 16), (2 << 20, 16, 1 / 2), (72 << 20, 512, 1), (1 << 26, 256, 1)],
 )
 def test_one_ring_outgrows_the_cache_and_one_fits(
     tmp_path: Path, cache: int, dram: float, l2: float
@@ -105,5 +105,5 @@ def test_a_chain_that_leads_elsewhere_publishes_nothing(tmp_path: Path) -> None:
 
 
 def test_memory_latency_takes_half_of_the_free_memory_at_most(tmp_path: Path) -> None:
-    failure = scripted(tmp_path, "memory_latency", f"device.0.free_mem {100 << 20}").failure
+    failure = scripted(tmp_path, "memory_latency", f"device.0.free_mem {32 << 20}").failure
     assert failure["reason"] == Reason.OUT_OF_MEMORY

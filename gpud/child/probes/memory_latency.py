@@ -36,7 +36,7 @@ SPEC = ProbeSpec(
 
 LINE = 128
 MIB = 1 << 20
-LEAST_BYTES, MOST_L2_BYTES = 64 * MIB, MIB
+LEAST_BYTES, MOST_L2_BYTES = 16 * MIB, MIB
 LOADS, LAUNCHES = 1024, 15
 FACTOR = 0x19660D
 """Of a generator that goes through all of a power of two with any odd step: 4 divides it less 1."""
@@ -93,7 +93,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
 
 
 def _outgrowing(cache_bytes: int) -> int:
-    """Return the smallest power of two that is four times the cache, and 64 MiB at least."""
+    """Return the smallest power of two that is four times the cache, and 16 MiB at least."""
     return 1 << (max(4 * cache_bytes, LEAST_BYTES) - 1).bit_length()
 
 
