@@ -154,5 +154,5 @@ def test_the_document_describes_every_probe_and_every_mode(name: str) -> None:
     section = after.partition("\n## ")[0]
     for mode in SPECS[name].modes:
         assert f"`{mode}`" in section
-    for point in ("**Method.**", "**Verified by.**", "**Wrong when.**"):
+    for point in ("**Method.**", "**Verified by.**", "**Proved.**", "**Wrong when.**"):
         assert point in section
