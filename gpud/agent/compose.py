@@ -96,7 +96,11 @@ class Agent:
         self.settings, self.config, self.own, self.stop = settings, config, own, stop
         facts, boot_id = platform.facts(settings.sysroot), platform.boot_id()
         gpu_from = grace.gpu_from(settings, facts, now())
-        self.plan = pace.plan(settings.schedule, wsl2=is_wsl2(facts.get("kernel", "")))
+        self.plan = pace.plan(
+            settings.schedule,
+            wsl2=is_wsl2(facts.get("kernel", "")),
+            on_battery=settings.gate.on_battery,
+        )
         self.contexts = GpuContexts(Path(settings.state_dir), boot_id, self.plan.budget)
         self.rounds = Rounds(self.plan, self.contexts)
         self.board = board = Board(

@@ -39,6 +39,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuLaunchKernel": LAUNCH_PROTOTYPE,
     "cuStreamCreate": (OUT, ctypes.c_uint),
     "cuStreamSynchronize": (HANDLE,),
+    "cuStreamQuery": (HANDLE,),
     "cuStreamWaitEvent": (HANDLE, HANDLE, ctypes.c_uint),
     "cuStreamDestroy_v2": (HANDLE,),
     "cuEventCreate": (OUT, ctypes.c_uint),

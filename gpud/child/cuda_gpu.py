@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 SPIN, BLOCKING_SYNC = 1, 4  # CU_CTX_SCHED_*
 EVENT_SPIN, EVENT_BLOCKING_SYNC = 0, 1  # CU_EVENT_*; the context's flag does not reach events
+NOT_READY = 600  # of a query: work is still going on
 JIT_LOG, JIT_LOG_SIZE = 5, 6  # CU_JIT_ERROR_LOG_BUFFER and its size
 LONGEST_MS = 6e5
 """Between two events of a run, none of which may last so long: Windows resets a GPU after 2 s."""
@@ -279,9 +280,20 @@ class Gpu:
         first, last, *_ = self._events
         return self._elapsed(first, last)
 
+    def query(self) -> Call:
+        """Prebuild the question whether the stream is done: a driver sends what it has gathered."""
+        return self._call("cuStreamQuery", self._lanes[0])
+
+    def blocking_wait(self) -> tuple[Call, Call]:
+        """Prebuild a record of an event, and a wait for it that gives up the core."""
+        event = self._driver.created("cuEventCreate", EVENT_BLOCKING_SYNC)
+        self._events.append(event)
+        record = self._call("cuEventRecord", event, self._lanes[0])
+        return record, self._call("cuEventSynchronize", event)
+
     def check(self, code: int, call: Call) -> None:
         """Raise what a non-zero code of ``call`` means."""
-        if code:
+        if code and not (code == NOT_READY and call.name == "cuStreamQuery"):
             raise self._driver.error(_function(call), code)
 
     def about(self, *calls: Call) -> None:
@@ -385,7 +397,7 @@ class Gpu:
         """Do what is not measured, after all queued work; its GPU time is gpud's cost as well."""
         self.about(self.wait)
         self.check(self.wait.real(), self.wait)
-        *_, first, last = self._events
+        first, last = self._events[3:5]
         self._driver("cuEventRecord", first, None)
         self._driver(name, *arguments)
         self._driver("cuEventRecord", last, None)

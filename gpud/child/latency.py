@@ -110,15 +110,25 @@ def single_calls(gpu: Gpu, call: Call, count: int, budget: Budget) -> Timed:
     return _timed(taken, nothing, 1)
 
 
-def sequences(
-    gpu: Gpu, calls: Sequence[Call], count: int, budget: Budget, *, per: int = 1
+def sequences(  # noqa: PLR0913  # the last three belong to a single mode each
+    gpu: Gpu,
+    calls: Sequence[Call],
+    count: int,
+    budget: Budget,
+    *,
+    per: int = 1,
+    visible: int | None = None,
+    behind: Call | None = None,
 ) -> Timed:
     """Time ``count`` sequences of calls, the last of which is a wait for those before it.
 
+    ``visible``: the first so many calls have a null call, all but the last unless told; the GPU
+    hides the interpreter before the others. ``behind`` is called, untimed, after each sequence.
     Units: seconds per sequence, divided by ``per``. Errors: ``ProbeError``; a call that is refused
     is the last of its sequence.
     """
-    reals, nulls = [call.real for call in calls], [call.null for call in calls[:-1]]
+    shown = len(calls) - 1 if visible is None else visible
+    reals, nulls = [call.real for call in calls], [call.null for call in calls[:shown]]
     clock = time.perf_counter_ns
     taken, nothing = _nanoseconds(count), _nanoseconds(2 * count)
     gpu.about(*calls)
@@ -141,6 +151,8 @@ def sequences(
         nothing[2 * place + 1] = ended - after
         if code or idle:
             gpu.check(code, calls[reals.index(real)])
+        if behind is not None:
+            gpu.check(behind.real(), behind)
         budget.check()
     return _timed(taken, nothing, per)
 

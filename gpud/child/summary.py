@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from gpud.core.sample import Buckets, Peak, Sample, Unit
-from gpud.core.stats import LATENCY_BOUNDS_S, median, quantile
+from gpud.core.stats import LATENCY_BOUNDS_S, median, percentile, quantile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,13 +48,13 @@ def summarised(
         unit=unit,
         n=len(net),
         median=quantile(net, 0.5),
-        p10=quantile(net, 0.1),
-        p90=quantile(net, 0.9),
-        p99=quantile(net, 0.99),
+        p10=percentile(net, 10),
+        p90=percentile(net, 90),
+        p99=percentile(net, 99),
         minimum=net[0],
         maximum=net[-1],
         null_median=floor if null_ordered else None,
-        null_p99=quantile(null_ordered, 0.99) if null_ordered else None,
+        null_p99=percentile(null_ordered, 99) if null_ordered else None,
         buckets=bucketed(net) if with_buckets else None,
         peaks=_own_peaks(net, null_ordered),
     )

@@ -224,11 +224,11 @@ class Sample:
     unit: Unit
     n: int
     median: float
-    p10: float
-    p90: float
-    p99: float
     minimum: float
     maximum: float
+    p10: float | None = None  # a percentile that no value lies beyond is none
+    p90: float | None = None
+    p99: float | None = None
     null_median: float | None = None  # the empty call of the same prototype, already subtracted
     null_p99: float | None = None
     buckets: Buckets | None = None

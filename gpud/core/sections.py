@@ -158,7 +158,7 @@ class GateSettings:
     busy_ratio: float = 0.3  # of time the GPU works for somebody else
     vram_free_min_bytes: int = -1  # -1: 15 % and 2 GiB beside the run's own, half of a small card
     hot_celsius: float = 85.0
-    on_battery: Literal["all", "small", "none"] = "small"  # which probes still run
+    on_battery: Literal["all", "small", "seldom", "none"] = "seldom"  # which probes still run
     quiet_hours: tuple[str, ...] = ()  # local time, "22:00-07:00"
     boot_grace_s: float = 60.0  # in WSL2, by the age of the virtual machine
 

@@ -56,7 +56,7 @@ REMOVED: Final[Mapping[str, str]] = {
     "http.write_timeout_s": "it is 30 s",
     "http.tls_server_config.max_version": "TLS 1.3 is spoken where the client can",
     "http.http_server_config.headers": "gpud's own headers hold",
-    "telemetry.on_battery_interval_s": "it is 300 s",
+    "telemetry.on_battery_interval_s": "it is 900 s",
     "gate.resume_rest_s": "it is 10 s",
     "gate.resume_grace_s": "it is 120 s",
     "gate.wait_for_idle_s": "a large probe is skipped at once and comes in the next round",

@@ -26,6 +26,9 @@ LATENCY_BOUNDS_S = _latency_bounds()
 """Upper bounds (inclusive) of the submission latency buckets, in seconds; +Inf is implied."""
 
 
+WHOLE = 100  # percent
+
+
 def quantile(ordered: Sequence[float], q: float) -> float:
     """Give the ``q`` quantile of an ascending, non-empty sequence.
 
@@ -41,6 +44,16 @@ def quantile(ordered: Sequence[float], q: float) -> float:
     low, high = ordered[below], ordered[above]
     # The clamp keeps rounding from stepping outside the pair: quantiles must stay monotonic in q.
     return min(max(low + (high - low) * (position - below), low), high)
+
+
+def percentile(ordered: Sequence[float], percent: int) -> float | None:
+    """Give a percentile of an ascending, non-empty sequence; None where no value lies beyond it.
+
+    The 90th and the 10th want ten values, the 99th a hundred: of fewer it would be an end.
+    """
+    if len(ordered) * min(percent, 100 - percent) < WHOLE:
+        return None
+    return quantile(ordered, percent / WHOLE)
 
 
 def median(values: Sequence[float]) -> float:

@@ -141,9 +141,9 @@ class Figures(msgspec.Struct, frozen=True):
     unit: UnitName = ""
     n: int = 0
     median: float = 0.0
-    p10: float = 0.0
-    p90: float = 0.0
-    p99: float = 0.0
+    p10: float | None = None
+    p90: float | None = None
+    p99: float | None = None
     minimum: float = 0.0
     maximum: float = 0.0
     null_median: float | None = None
@@ -191,12 +191,14 @@ class PutOff(msgspec.Struct, frozen=True):
     """How often in a row a probe was skipped, the last time for ``reason``.
 
     ``starving``: for too long. The GPU was used by others, where it was busy, by the ratio.
+    ``next_s``: Unix time of the next attempt, where it is not that of the next round.
     """
 
     count: int = 0
     reason: SkipName = ""
     starving: bool = False
     utilization_gpu_ratio: float | None = None
+    next_s: float | None = None
 
 
 class SkippedProbe(PutOff, frozen=True):

@@ -200,7 +200,7 @@ def _row(shown: model.Input, run: LastRun, sample: Figures) -> Sequence[model.Te
         measured(sample),
         model.UNKNOWN if usual is None else human(usual, sample.unit),
         verdict(stream, sample),
-        human(sample.p90, sample.unit),
+        model.UNKNOWN if sample.p90 is None else human(sample.p90, sample.unit),
         f"{sample.n:,}",
     )
 

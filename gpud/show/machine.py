@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpud.core.report import DockerdReport, RootReport
-    from gpud.show.document import ChangeReport, Status
+    from gpud.show.document import ChangeReport, SkippedProbe, Status
 
 HEALTH: Final[tuple[model.State, ...]] = ("ok", "degraded", "failed")
 """States by level."""
@@ -132,7 +132,7 @@ def skips(shown: model.Input) -> model.Section:
         (
             skip.probe,
             place(skip.gpu) if skip.gpu is not None else "",
-            because(skip.reason, skip.utilization_gpu_ratio),
+            _because(skip),
             model.Mark("degraded", str(skip.count)) if skip.starving else str(skip.count),
         )
         for skip in sorted(document.put_off, key=lambda skip: (skip.gpu or 0, skip.probe))
@@ -143,6 +143,11 @@ def skips(shown: model.Input) -> model.Section:
     table = model.Table("skips", "Skipped now", columns, rows, terminal=limit, more=more)
     nothing = model.Detail([model.Paragraph("Every run that is due is made.", "quiet")])
     return model.Section("skips", "Skipped", [table if rows else nothing])
+
+
+def _because(skip: SkippedProbe) -> model.Text:
+    words = because(skip.reason, skip.utilization_gpu_ratio)
+    return words if skip.next_s is None else (words, ": next at ", model.Timestamp(skip.next_s))
 
 
 def health(shown: model.Input) -> model.Section:

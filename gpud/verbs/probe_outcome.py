@@ -45,8 +45,9 @@ class ProbeBaseline:
 class ProbeResult:
     """One mode of one probe in one place, over all its repeats.
 
-    Units: the probe's own. ``low`` and ``high`` are p10 and p90 of the calls of one run, or the
-    lowest and highest median of several; None where there is one call. A distribution with two
+    Units: the probe's own. ``low`` and ``high`` are p10 and p90 of the calls of one run, its ends
+    where there are fewer than ten, or the lowest and highest median of several; None where there is
+    one call. A distribution with two
     modes is two results, each with the ``share`` of its calls: a mean of them is no figure.
     ``no_baseline`` is the reason where there is none.
     """
@@ -158,7 +159,8 @@ class ProbeOutcome:
         if len(medians) > 1:
             low, high = min(medians), max(medians)
         elif first.n > 1 and self.repeats == 1:  # of several, one says nothing of their spread
-            low, high = first.p10, first.p90
+            low = first.minimum if first.p10 is None else first.p10
+            high = first.maximum if first.p90 is None else first.p90
         baseline = self._against(ran, first.mode, median(medians))
         return ProbeResult(
             probe=ran.report.probe,
@@ -279,9 +281,11 @@ def _distribution(samples: Sequence[Sample], buckets: Sequence[Buckets]) -> Iter
     together = buckets[0]
     for each in buckets[1:]:
         together = merged(together, each)
-    p50, p99 = (median([getattr(s, name) for s in samples]) for name in ("median", "p99"))
-    figures = (human(each, "seconds") for each in (p50, p99, max(s.maximum for s in samples)))
-    words = "p50 {}, p99 {}, max {} (bars are logarithmic)".format(*figures)
+    figures = {"p50": [sample.median for sample in samples]}
+    figures["p99"] = [sample.p99 for sample in samples if sample.p99 is not None]
+    figures["max"] = [max(sample.maximum for sample in samples)]
+    named = [f"{name} {human(median(each), 'seconds')}" for name, each in figures.items() if each]
+    words = f"{', '.join(named)} (bars are logarithmic)"
     total, most = sum(together.counts), max(together.counts)
     yield f"  {total} calls: {words}"
     bounds = [f"≤ {human(bound, 'seconds')}" for bound in LATENCY_BOUNDS_S]

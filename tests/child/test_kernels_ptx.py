@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from deploy import ptx
+from gpud.child.probes import memory_latency
 from tests.standins.build import build_kernels_on_host
 
 NAMES = sorted(file.stem for file in ptx.KERNELS.glob("*.ptx"))
@@ -284,6 +285,27 @@ def test_the_triad_source_covers_every_element_and_no_more(host: ctypes.CDLL, n4
     host.host_triad(a.ctypes, b.ctypes, c.ctypes, ctypes.c_float(3), n4, 3, 32)
     np.testing.assert_array_equal(a[:-4], b + 3 * c)
     assert (a[-4:] == 99).all()
+
+
+@pytest.mark.parametrize(("n", "step"), [(1, 1), (64, 7), (1024, 1001)])
+def test_the_chase_source_comes_by_every_line_of_its_ring_once(
+    host: ctypes.CDLL, n: int, step: int
+) -> None:
+    ring = np.zeros(16 * n, np.uint64)
+    host.host_ring(ring.ctypes, n, memory_latency.FACTOR, step, 3, 32)
+    place, lines = np.array([ring.ctypes.data], np.uint64), []
+    for _ in range(n):
+        lines.append((int(place[0]) - ring.ctypes.data) // 128)
+        host.host_chase(place.ctypes, 1)
+    assert sorted(lines) == list(range(n))
+    assert place[0] == ring.ctypes.data
+    host.host_chase(place.ctypes, min(5, n - 1))
+    assert (int(place[0]) - ring.ctypes.data) // 128 == lines[min(5, n - 1)]
+
+
+def test_the_chase_goes_past_the_l1_cache_one_load_after_the_other() -> None:
+    chase = shipped("chase").read_text(encoding="ascii").split(".entry gpud_chase")[1]
+    assert set(re.findall(r"ld\.global[\w.]*", chase)) == {"ld.global.u64", "ld.global.cg.u64"}
 
 
 def test_the_counter_source_counts_once_per_launch(host: ctypes.CDLL) -> None:

@@ -52,8 +52,9 @@ def test_the_figures_of_a_sample_are_ordered(values: list[float], null: list[flo
         sample.p99,
         sample.maximum,
     ]
-    assert figures == sorted(figures)
-    assert figures[0] >= 0
+    there = [figure for figure in figures if figure is not None]
+    assert there == sorted(there)
+    assert there[0] >= 0
     assert sample.n == len(values)
     assert sample.buckets is not None
     assert sum(sample.buckets.counts) == sample.n
@@ -64,7 +65,17 @@ def test_the_median_null_call_is_subtracted_from_every_value() -> None:
     assert sample.median == pytest.approx(5e-6)
     assert (sample.minimum, sample.maximum) == pytest.approx((4e-6, 6e-6))
     assert sample.null_median == 1e-6
-    assert sample.null_p99 == pytest.approx(8.84e-6)
+    assert sample.null_p99 is None
+
+
+@pytest.mark.parametrize(
+    ("count", "present"),
+    [(1, ""), (9, ""), (10, "p10 p90"), (99, "p10 p90"), (100, "p10 p90 p99")],
+)
+def test_a_percentile_that_no_value_lies_beyond_is_none(count: int, present: str) -> None:
+    sample = summarised([float(value) for value in range(count)], mode="m", unit=Unit.SECONDS)
+    figures = {name: getattr(sample, name) for name in ("p10", "p90", "p99")}
+    assert [name for name, figure in figures.items() if figure is not None] == present.split()
 
 
 def test_less_than_nothing_is_nothing() -> None:

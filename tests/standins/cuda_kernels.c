@@ -174,9 +174,31 @@ static CUresult run_matmul_tensor(struct kernel *kernel, const struct launch *la
     return multiply(kernel, launch, 128, sizeof(uint16_t), cost_ns);
 }
 
+static CUresult run_ring(struct kernel *kernel, const struct launch *launch, double *cost_ns)
+{
+    unsigned n = PARAMETER(unsigned, 1);
+    if (!n || n & (n - 1))
+        return refused(kernel, "n a power of two");
+    *cost_ns = 1e9 * 32 * n / RATE(bytes_per_second); /* a sector of each line */
+    return memory_link(PARAMETER(CUdeviceptr, 0), n, PARAMETER(unsigned, 2), PARAMETER(unsigned, 3));
+}
+
+static CUresult run_chase(struct kernel *kernel, const struct launch *launch, double *cost_ns)
+{
+    uint64_t size = 0, loads = PARAMETER(unsigned, 1);
+    if (!shape_is(launch, 1, 1, 1, 1))
+        return refused(kernel, "grid 1, block 1");
+    CUresult code = memory_chase(PARAMETER(CUdeviceptr, 0), loads - kernel->corrupt, &size);
+    bool fits = size <= (uint64_t)current()->l2_bytes;
+    *cost_ns = (double)loads * (fits ? RATE(l2_load_ns) : RATE(dram_load_ns));
+    return code;
+}
+
 static struct kernel kernels[] = {
     {"gpud_empty", "", false, -1, false, 4, 0, 0, run_empty},
     {"gpud_count", "8", false, -1, false, 6, 0, 0, run_count},
+    {"gpud_ring", "8444", false, -1, false, 12, 0, 0, run_ring},
+    {"gpud_chase", "84", false, -1, false, 10, 0, 0, run_chase},
     {"gpud_triad", "88844", false, -1, true, 20, 0, 0, run_triad},
     {"gpud_nbody", "8844", false, -1, true, 48, 4096, 0, run_nbody},
     {"gpud_matmul", "8884", false, -1, false, 64, 8448, 0, run_matmul},

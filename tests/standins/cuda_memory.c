@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LINE 128 /* of the cache */
+
 struct buffer {
     long users; /* the region that shows it, and each pending work that reads it */
     uint64_t size;
@@ -324,6 +326,39 @@ CUresult memory_add(CUdeviceptr address, uint32_t delta)
     memcpy(&value, bytes, 4);
     value += delta;
     memcpy(bytes, &value, 4);
+    return SUCCESS;
+}
+
+CUresult memory_link(CUdeviceptr ring, uint64_t n, uint32_t factor, uint32_t step)
+{
+    struct region *region = find(ring, n * LINE);
+    if (!region || ring % LINE)
+        return ILLEGAL_ADDRESS;
+    unsigned char *bytes = private_bytes(region) + (ring - region->start);
+    for (uint64_t line = 0; line < n; line++) {
+        CUdeviceptr next = ring + ((uint32_t)line * factor + step) % n * LINE;
+        memcpy(bytes + line * LINE, &next, sizeof next);
+    }
+    return SUCCESS;
+}
+
+CUresult memory_chase(CUdeviceptr place, uint64_t loads, uint64_t *size)
+{
+    struct region *own = find(place, 8), *region = NULL;
+    CUdeviceptr next;
+    if (!own || place % 8)
+        return ILLEGAL_ADDRESS;
+    unsigned char *bytes = private_bytes(own) + (place - own->start);
+    memcpy(&next, bytes, sizeof next);
+    for (uint64_t load = 0; load < loads; load++) {
+        if (!region || next < region->start || next - region->start + 8 > region->buffer->size)
+            region = find(next, 8);
+        if (!region)
+            return ILLEGAL_ADDRESS;
+        memcpy(&next, region->buffer->bytes + (next - region->start), sizeof next);
+        *size = region->buffer->size;
+    }
+    memcpy(bytes, &next, sizeof next);
     return SUCCESS;
 }
 

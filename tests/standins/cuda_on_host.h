@@ -32,6 +32,8 @@ static inline unsigned int atomicAdd(unsigned int *target, unsigned int value)
     return old;
 }
 
+template <class T> static inline T __ldcg(const T *from) { return *from; }
+
 #define __global__
 #define __device__
 #define __forceinline__ inline

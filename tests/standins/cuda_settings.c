@@ -7,8 +7,8 @@
  *   device.I.mps 0|1                contexts on it are shared through the multi-process service
  *   device.I.mig PROFILE            it is an instance, and its name ends in " MIG PROFILE"
  *   device.I.mig_uuid TEXT          of the instance; device.I.uuid is that of the whole GPU
- *   device.I.launch_ns N, device.I.RATE R    as below, for this GPU alone; RATE is kernel_ns and
- *                                   whatever ends in _per_second
+ *   device.I.launch_ns N, device.I.RATE R    as below, for this GPU alone; RATE is kernel_ns,
+ *                                   a load's, and whatever ends in _per_second
  *   device.I.total_mem|free_mem BYTES
  *   pinned_limit BYTES              what cuMemHostAlloc gives in all
  *
@@ -16,7 +16,8 @@
  *   launch_ns, first_launch_ns, sync_ns (cuStreamSynchronize), init_ns, module_load_ns N
  *   context_ns N                    creating a primary context
  *   copy_ns (each cuMemcpy...), event_ns (cuEventRecord), graph_launch_ns (cuGraphLaunch),
- *   graph_node_ns (each node of the graph, in the same call) N
+ *   graph_node_ns (each node of the graph, in the same call), query_ns (cuStreamQuery) N
+ *   blocking_ns N                   waking up after a wait for an event that is made to block
  *   time_line 0|1                   1: the GPU works in real time too. What is submitted begins when
  *                                   the call's own time is over and what was before it is done; waits
  *                                   end sync_ns after it has ended. Default: 1 where
@@ -34,6 +35,7 @@
  *
  * Virtual time, read through events:
  *   kernel_ns N                     each gpud_empty and gpud_count
+ *   dram_load_ns, l2_load_ns R      each load of gpud_chase: the latter in memory of l2_bytes at most
  *   event_gpu_ns N                  each recorded event, after its moment
  *   copy_gpu_ns N                   each copy, besides its bytes
  *   flops_per_second R              gpud_nbody: 20 n^2 flops; gpud_matmul, _16, _128: 2 n^3
@@ -57,7 +59,7 @@
  *
  * Wrong results, for tests of verification:
  *   corrupt KERNEL [ELEMENT]        one element, by default the first of whatever is read back;
- *                                   gpud_count counts each launch twice
+ *                                   gpud_count counts each launch twice, gpud_chase leaves out a link
  *   corrupt copy                    the first byte of every copy to the host
  *   corrupt device_copy             the first byte of every copy on the device
  */
@@ -85,6 +87,8 @@ struct settings settings = {
     .rates.bytes_per_second = 5e11,
     .rates.h2d_bytes_per_second = 2.5e10,
     .rates.d2h_bytes_per_second = 2.5e10,
+    .rates.dram_load_ns = 600,
+    .rates.l2_load_ns = 250,
 };
 
 bool rates_line(const char *key, const char *field, const char *value, struct rates *rates)
@@ -99,6 +103,8 @@ bool rates_line(const char *key, const char *field, const char *value, struct ra
         {"pageable_h2d_bytes_per_second", &rates->pageable_h2d_bytes_per_second},
         {"pageable_d2h_bytes_per_second", &rates->pageable_d2h_bytes_per_second},
         {"d2d_bytes_per_second", &rates->d2d_bytes_per_second},
+        {"dram_load_ns", &rates->dram_load_ns},
+        {"l2_load_ns", &rates->l2_load_ns},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strcmp(field, known[i].field)) {
@@ -182,6 +188,8 @@ bool library_line(const char *key, char *value)
         {"event_gpu_ns", &settings.event_gpu_ns},
         {"time_line", &settings.time_line},
         {"copy_gpu_ns", &settings.copy_gpu_ns},
+        {"query_ns", &settings.query_ns},
+        {"blocking_ns", &settings.blocking_ns},
         {"idle_launches", &settings.idle_launches},
         {"idle_launch_ns", &settings.idle_launch_ns},
         {"warmup_kernels", &settings.warmup_kernels},

@@ -26,6 +26,11 @@ void wait_until(double ns)
         spin(0, (int64_t)ns);
 }
 
+bool is_done(double ns)
+{
+    return !time_line() || (double)now_ns() >= ns;
+}
+
 EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned flags)
 {
     ENTER(CONTEXT);
@@ -44,6 +49,17 @@ EXPORT CUresult cuStreamSynchronize(CUstream stream)
     if (settings.sync_ns && !time_line())
         spin(now_ns(), settings.sync_ns);
     return SUCCESS;
+}
+
+EXPORT CUresult cuStreamQuery(CUstream stream)
+{
+    int64_t start = now_ns();
+    ENTER(CONTEXT);
+    const double *clock = clock_of(stream);
+    REQUIRE(clock, INVALID_HANDLE);
+    if (settings.query_ns)
+        spin(start, settings.query_ns);
+    return is_done(*clock) ? SUCCESS : NOT_READY;
 }
 
 EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned flags)
@@ -73,6 +89,7 @@ EXPORT CUresult cuEventCreate(CUevent *event, unsigned flags)
     REQUIRE(event && flags <= 7, INVALID_VALUE);
     struct object *object = object_new(EVENT, current_index());
     object->timing = !(flags & 2);
+    object->blocking = flags & 1;
     *event = (CUevent)(uintptr_t)object->handle;
     return SUCCESS;
 }
@@ -97,7 +114,7 @@ EXPORT CUresult cuEventSynchronize(CUevent handle)
     ENTER(CONTEXT);
     const struct object *event = object_find(EVENT, handle);
     REQUIRE(event, INVALID_HANDLE);
-    wait_until(event->now_ns);
+    wait_until(event->now_ns + (event->blocking ? (double)settings.blocking_ns : 0));
     return SUCCESS;
 }
 

@@ -2,6 +2,7 @@
 // waits are then checked on machines with no GPU.
 #include <instructions.cuh> // the one beside this file: the search path says so
 
+#include "chase.cu"
 #include "empty.cu"
 #include "matmul.cu"
 #undef TILE
@@ -34,6 +35,17 @@ EXPORT uint64_t host_bank_conflicts()
 EXPORT void host_count(unsigned int *counter, unsigned int grid, unsigned int block)
 {
     launch({grid, 1, 1}, {block, 1, 1}, [&] { gpud_count(counter); });
+}
+
+EXPORT void host_ring(unsigned long long *ring, unsigned int n, unsigned int factor,
+                      unsigned int step, unsigned int grid, unsigned int block)
+{
+    launch({grid, 1, 1}, {block, 1, 1}, [&] { gpud_ring(ring, n, factor, step); });
+}
+
+EXPORT void host_chase(unsigned long long *place, unsigned int loads)
+{
+    launch({1, 1, 1}, {1, 1, 1}, [&] { gpud_chase(place, loads); });
 }
 
 EXPORT void host_triad(float4 *a, const float4 *b, const float4 *c, float s, unsigned int n4,

@@ -28,6 +28,7 @@ enum {
     UNSUPPORTED_PTX_VERSION = 222,
     INVALID_HANDLE = 400,
     NOT_FOUND = 500,
+    NOT_READY = 600,
     ILLEGAL_ADDRESS = 700,
     NOT_SUPPORTED = 801,
 };
@@ -37,6 +38,7 @@ struct rates { /* what work costs in virtual time; 0 where a device has none of 
     double h2d_bytes_per_second, d2h_bytes_per_second;
     double pageable_h2d_bytes_per_second, pageable_d2h_bytes_per_second; /* 0: as pinned */
     double d2d_bytes_per_second;                                         /* 0: bytes_per_second */
+    double dram_load_ns, l2_load_ns;
 };
 
 struct device {
@@ -61,7 +63,7 @@ extern struct settings {
     int driver_version, devices;
     int64_t launch_ns, first_launch_ns, sync_ns, init_ns, context_ns, module_load_ns, pinned_limit;
     int64_t graph_launch_ns, graph_node_ns, copy_ns, event_ns, event_gpu_ns,
-        copy_gpu_ns;
+        copy_gpu_ns, query_ns, blocking_ns;
     int64_t idle_launches, idle_launch_ns, warmup_kernels;
     double launch_ns_second, second_share, tail_ns, tail_share, warmup_factor;
     double sm_clock_hertz, clock_step, compiler_factor;
@@ -121,6 +123,9 @@ CUresult memory_copy(CUdeviceptr target, CUdeviceptr source, uint64_t size);
 CUresult memory_fill(CUdeviceptr address, uint32_t value, uint64_t count);
 /* What a kernel does; ILLEGAL_ADDRESS where an access leaves its allocation. */
 CUresult memory_add(CUdeviceptr address, uint32_t delta);
+CUresult memory_link(CUdeviceptr ring, uint64_t n, uint32_t factor, uint32_t step);
+/* How many bytes the allocation has that the chain runs through. */
+CUresult memory_chase(CUdeviceptr place, uint64_t loads, uint64_t *size);
 CUresult memory_submit(const struct work *work, CUdeviceptr output);
 const void *operand_bytes(const struct operand *operand);
 /* A module's own memory, which is nobody's allocation; 0 where there is none left. */
@@ -156,7 +161,7 @@ struct object {
     uint64_t module;       /* FUNCTION: its handle */
     struct kernel *kernel; /* FUNCTION; NULL where the stand-in cannot compute it */
     double now_ns;         /* STREAM: its virtual clock; EVENT: the moment it recorded */
-    bool recorded, timing; /* EVENT */
+    bool recorded, timing, blocking; /* EVENT */
     struct nodes *nodes;   /* GRAPH, GRAPH_EXEC */
 };
 
@@ -231,6 +236,7 @@ void pinned_free_device(int device);
  * it waits. */
 void clock_reaches(double *clock, int64_t ready_ns);
 void wait_until(double ns);
+bool is_done(double ns);
 
 /* cuda_pace.c: the real nanoseconds of the next launch, or of the next one of a graph; how many
  * times longer the next kernel. */

@@ -1,4 +1,4 @@
-/* submit_loop LIBCUDA N [MODE [GPU [ROW]]]: the reference that gpud's latencies are held against.
+/* submit_loop LIBCUDA N [MODE [GPU [ROW [SIZE]]]]: the reference that gpud's latencies are held against.
  *
  * Times N sequences of an empty kernel one by one on the GPU with that index (0), in blocks of 250
  * with an untimed synchronise between them. A sequence is, by MODE:
@@ -6,6 +6,9 @@
  *   roundtrip   one launch and a synchronise
  *   pipelined   ROW launches (200) and a synchronise
  *   graph       one launch of a graph of ROW empty kernels, and a synchronise
+ *   blocking    one launch, a record, and a wait for that event, which is made to block
+ *   query       one launch and a query, with an untimed synchronise behind it
+ *   chase       one launch of a chase of ROW loads through a ring of SIZE bytes, and a synchronise
  * Prints whole nanoseconds: the median sequence, clock pair included; the median of a bare clock
  * pair taken in the same loop; then the sequence's 10th, 90th and 99th percentile.
  */
@@ -20,15 +23,19 @@
 #define WARM_UP 200
 
 static const char ptx[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
-                          ".visible .entry gpud_empty()\n{\n\tret;\n}\n";
+                          ".visible .entry gpud_empty()\n{\n\tret;\n}\n"
+                          ".visible .entry gpud_ring()\n{\n\tret;\n}\n"
+                          ".visible .entry gpud_chase()\n{\n\tret;\n}\n";
 
-static void *library, *function, *stream, *graph;
-static long row = 200;
+static void *library, *module, *function, *stream, *graph, *event;
+static uint64_t place; /* device memory: where a chase has come to */
+static long row = 200, size;
 
 static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                      void *, void **, void **);
 static int (*synchronize)(void *);
 static int (*launch_graph)(void *, void *);
+static int (*record)(void *, void *), (*wait_for)(void *), (*query)(void *);
 
 static void *symbol(const char *name)
 {
@@ -99,8 +106,30 @@ static int graphed(void)
     return code ? code : synchronize(stream);
 }
 
+static int blocking(void)
+{
+    int code = submit();
+    code = code ? code : record(event, stream);
+    return code ? code : wait_for(event);
+}
+
+static int queried(void)
+{
+    int code = submit();
+    code = code ? code : query(stream);
+    return code == 600 ? 0 : code; /* CUDA_ERROR_NOT_READY */
+}
+
+static int chase(void)
+{
+    unsigned loads = (unsigned)row;
+    int code = launch(function, 1, 1, 1, 1, 1, 1, 0, stream, (void *[]){&place, &loads}, NULL);
+    return code ? code : synchronize(stream);
+}
+
 static const struct mode { const char *name; int (*sequence)(void); } modes[] = {
     {"submit", submit}, {"roundtrip", roundtrip}, {"pipelined", pipelined}, {"graph", graphed},
+    {"blocking", blocking}, {"query", queried}, {"chase", chase},
 };
 
 static const struct mode *mode_named(const char *name)
@@ -133,9 +162,23 @@ static void make_graph(void)
     launch_graph = symbol("cuGraphLaunch");
 }
 
+/* The kernels are those of gpud; as PTX only a stand-in takes these, which have no parameters. */
+static void make_ring(void)
+{
+    unsigned lines = (unsigned)(size / 128), factor = 1664525, step = 1;
+    uint64_t ring;
+    CALL("cuMemAlloc_v2", (uint64_t *, size_t), (&ring, (size_t)size));
+    CALL("cuMemAlloc_v2", (uint64_t *, size_t), (&place, sizeof place));
+    CALL("cuMemcpyHtoD_v2", (uint64_t, const void *, size_t), (place, &ring, sizeof ring));
+    CALL("cuModuleGetFunction", (void **, void *, const char *), (&function, module, "gpud_ring"));
+    check(launch(function, 1, 1, 1, 1, 1, 1, 0, stream, (void *[]){&ring, &lines, &factor, &step},
+                 NULL), "cuLaunchKernel");
+    CALL("cuModuleGetFunction", (void **, void *, const char *), (&function, module, "gpud_chase"));
+}
+
 static void prepare(int gpu)
 {
-    void *context, *module;
+    void *context;
     int device;
     CALL("cuInit", (unsigned), (0));
     CALL("cuDeviceGet", (int *, int), (&device, gpu));
@@ -147,20 +190,26 @@ static void prepare(int gpu)
     CALL("cuModuleGetFunction", (void **, void *, const char *), (&function, module, "gpud_empty"));
     launch = symbol("cuLaunchKernel");
     synchronize = symbol("cuStreamSynchronize");
+    record = symbol("cuEventRecord");
+    wait_for = symbol("cuEventSynchronize");
+    query = symbol("cuStreamQuery");
+    CALL("cuEventCreate", (void **, unsigned), (&event, 1)); /* CU_EVENT_BLOCKING_SYNC */
     for (long i = 0; i < WARM_UP; i++)
         check(submit(), "cuLaunchKernel");
 }
 
 int main(int argc, char **argv)
 {
-    long count = argc >= 3 && argc <= 6 ? strtol(argv[2], NULL, 10) : 0;
+    long count = argc >= 3 && argc <= 7 ? strtol(argv[2], NULL, 10) : 0;
     const struct mode *mode = mode_named(argc > 3 ? argv[3] : "submit");
     int gpu = argc > 4 ? atoi(argv[4]) : 0;
     if (argc > 5)
         row = strtol(argv[5], NULL, 10);
+    if (argc > 6)
+        size = strtol(argv[6], NULL, 10);
     if (count <= 0 || !mode || row <= 0) {
-        fprintf(stderr, "usage: submit_loop LIBCUDA N "
-                        "[submit|roundtrip|pipelined|graph [GPU [ROW]]]\n");
+        fprintf(stderr, "usage: submit_loop LIBCUDA N [submit|roundtrip|pipelined|graph|blocking|"
+                        "query|chase [GPU [ROW [SIZE]]]]\n");
         return 2;
     }
     library = dlopen(argv[1], RTLD_NOW);
@@ -171,6 +220,8 @@ int main(int argc, char **argv)
     prepare(gpu);
     if (mode->sequence == graphed)
         make_graph();
+    if (mode->sequence == chase)
+        make_ring();
     int64_t *taken = malloc(count * sizeof *taken), *pairs = malloc(count * sizeof *pairs);
     if (!taken || !pairs)
         return 2;
@@ -183,6 +234,8 @@ int main(int argc, char **argv)
         pairs[i] = now_ns() - end;
         taken[i] = end - start;
         check(code, mode->name);
+        if (mode->sequence == queried)
+            check(synchronize(stream), "cuStreamSynchronize");
     }
     check(synchronize(stream), "cuStreamSynchronize");
     qsort(taken, count, sizeof *taken, compare);

@@ -146,6 +146,31 @@ MIGRATIONS = (
         CHECK ((n = 0) = (median IS NULL))
     ) WITHOUT ROWID;
     """,
+    # A percentile that no value lies beyond is none.
+    """
+    CREATE TABLE percentiles (
+        run_id INTEGER NOT NULL REFERENCES runs (id),
+        mode TEXT NOT NULL,
+        unit TEXT NOT NULL,
+        n INTEGER NOT NULL,
+        median REAL NOT NULL,
+        p10 REAL,
+        p90 REAL,
+        p99 REAL,
+        minimum REAL NOT NULL,
+        maximum REAL NOT NULL,
+        null_median REAL,
+        null_p99 REAL,
+        buckets TEXT,
+        peaks TEXT,
+        PRIMARY KEY (run_id, mode)
+    ) WITHOUT ROWID;
+    INSERT INTO percentiles SELECT run_id, mode, unit, n, median, CASE WHEN n >= 10 THEN p10 END,
+        CASE WHEN n >= 10 THEN p90 END, CASE WHEN n >= 100 THEN p99 END, minimum, maximum,
+        null_median, null_p99, buckets, peaks FROM samples;
+    DROP TABLE samples;
+    ALTER TABLE percentiles RENAME TO samples;
+    """,
 )
 """Step i leads from schema i to i + 1. Steps are only ever added."""
 

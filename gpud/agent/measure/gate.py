@@ -106,7 +106,7 @@ def decide(gate: GateSettings, run: Candidate, before: Conditions) -> Wait | Ski
         return None
     if clock.quiet(gate.quiet_hours, run.local_min):
         return Skip.QUIET_HOURS
-    if before.ac is False and (gate.on_battery == "none" or (large and gate.on_battery == "small")):
+    if before.ac is False and (gate.on_battery == "none" or (large and gate.on_battery != "all")):
         return Skip.ON_BATTERY
     return _of_gpu(gate, run, before) if run.backend is Backend.CUDA else None
 

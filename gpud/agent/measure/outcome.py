@@ -152,11 +152,11 @@ def _refuse_contradictions(report: RunReport) -> None:
 def _trouble(sample: Sample) -> str | None:
     if not 1 <= sample.n <= LARGEST_COUNT:
         return f"counts {sample.n} values"
-    figures = (sample.median, sample.p10, sample.p90, sample.p99, sample.minimum, sample.maximum)
-    if min(*figures, sample.null_median or 0, sample.null_p99 or 0, sample.p99_net or 0) < 0:
+    figures = (sample.minimum, sample.p10, sample.median, sample.p90, sample.p99, sample.maximum)
+    ordered = [figure for figure in figures if figure is not None]
+    if min(*ordered, sample.null_median or 0, sample.null_p99 or 0, sample.p99_net or 0) < 0:
         return "is less than nothing"
-    ordered = (sample.minimum, sample.p10, sample.median, sample.p90, sample.p99, sample.maximum)
-    if list(ordered) != sorted(ordered):
+    if ordered != sorted(ordered):
         return "has quantiles out of order"
     if any(peak.value < 0 or not 0 < peak.share <= 1 for peak in sample.peaks):
         return "has a peak that cannot be one"

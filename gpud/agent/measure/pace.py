@@ -23,6 +23,8 @@ SMALL_S: Final = 60.0
 LARGE_S: Final = 900.0
 """Seconds between two runs of a probe, unless rounds are further apart or the settings say else."""
 WSL2_ROUND_S: Final = 600.0
+BATTERY_S: Final = {"all": 0.0, "small": 0.0, "seldom": 900.0, "none": math.inf}
+"""Seconds between rounds with the GPU on battery, by `[gate] on_battery`: a run wakes it up."""
 YOUNG_ROUND_S: Final = 120.0
 YOUNG_ROUNDS: Final = 10
 """So many rounds of a boot are nearer, for whoever waits for the first figures."""
@@ -46,9 +48,10 @@ class PacePlan:
     small_s: float  # between two runs of a small probe, if rounds allow
     large_s: float
     budget: int | None  # for the life of this boot; None: any number
+    battery_s: float = 0.0  # between rounds with the GPU on battery, at least
 
 
-def plan(schedule: ScheduleSettings, *, wsl2: bool) -> PacePlan:
+def plan(schedule: ScheduleSettings, *, wsl2: bool, on_battery: str = "seldom") -> PacePlan:
     """Return the plan of a machine: what is set holds, and what is not depends on WSL2."""
     small_s = schedule.small_interval_s or SMALL_S
     large_s = schedule.large_interval_s or LARGE_S
@@ -57,9 +60,8 @@ def plan(schedule: ScheduleSettings, *, wsl2: bool) -> PacePlan:
     budget: int | None = schedule.context_budget or None
     if budget == -1:
         budget = WSL2_BUDGET if wsl2 else None
-    return PacePlan(
-        round_s, min(YOUNG_ROUND_S, round_s) if seldom else round_s, small_s, large_s, budget
-    )
+    young_s = min(YOUNG_ROUND_S, round_s) if seldom else round_s
+    return PacePlan(round_s, young_s, small_s, large_s, budget, BATTERY_S[on_battery])
 
 
 def stretch(budget: int | None, used: int) -> float:
@@ -97,10 +99,16 @@ class Beat:
 
 
 class Turn(NamedTuple):
-    """What is due in one round: probes, and whether the list of GPUs is."""
+    """What is due in one round: probes, and whether the list of GPUs is.
+
+    ``resting`` are the GPU's probes that are put off on battery; until ``rest_until_s`` of
+    CLOCK_MONOTONIC, None for as long as the battery is used.
+    """
 
     probes: list[ProbeSpec]
     look: bool
+    resting: Sequence[ProbeSpec] = ()
+    rest_until_s: float | None = None
 
 
 class Rounds:
@@ -110,31 +118,42 @@ class Rounds:
         self._plan = plan
         self._contexts = contexts
         self._due_s: dict[str, float] = {}  # by probe, in seconds of CLOCK_MONOTONIC
+        self._gpu_s: float | None = None  # when the GPU last took part
+        self._on_battery = False
 
     def interval_s(self) -> float:
         """Return the seconds to the next round."""
         young = self._contexts.rounds < YOUNG_ROUNDS
         return self._plan.young_s if young else self._plan.round_s
 
-    def begin(self, specs: Sequence[ProbeSpec], now_s: float) -> Turn:
+    def begin(self, specs: Sequence[ProbeSpec], now_s: float, *, on_battery: bool = False) -> Turn:
         """Count a round that begins at ``now_s`` of CLOCK_MONOTONIC; return what is due in it."""
         interval_s, gpu = self.interval_s(), self._gpu_due(now_s)
+        rests = gpu and on_battery and self._rests(now_s)
         self._contexts.round_begun()
-        probes = [
+        self._on_battery = on_battery
+        due = [
             spec
             for spec in specs
             if (gpu or spec.backend is Backend.CPU)
             and is_due(self._every_s(spec), self._since_s(spec.name, now_s), interval_s)
         ]
-        look = gpu and is_due(self._plan.large_s, self._since_s(LIST, now_s), interval_s)
+        resting = [spec for spec in due if rests and spec.backend is Backend.CUDA]
+        probes = [spec for spec in due if spec not in resting]
+        if gpu and not rests:
+            self._gpu_s = now_s
+        listed = is_due(self._plan.large_s, self._since_s(LIST, now_s), interval_s)
+        look = gpu and not rests and listed
         names = [spec.name for spec in probes] + [LIST] * look
         self._due_s |= dict.fromkeys(names, now_s)
-        return Turn(probes, look)
+        return Turn(probes, look, resting, self._rest_until_s() if rests else None)
 
     def paused(self, paused_s: float) -> None:
         """Bring what is due nearer by a pause of the machine, in which its clock stood still."""
         self._due_s = {name: at_s - paused_s for name, at_s in self._due_s.items()}
         self._contexts.paused(paused_s)
+        if self._gpu_s is not None:
+            self._gpu_s -= paused_s
 
     def beat(self) -> Beat:
         """Return how far apart rounds and runs are now.
@@ -145,7 +164,20 @@ class Rounds:
         factor = 1.0 if self._contexts.spent else stretch(plan.budget, self._contexts.used)
         every_s = factor * plan.round_s if factor > 1 else interval_s
         gpu_s = _whole(every_s, plan.round_s if factor > 1 else interval_s, interval_s)
+        if self._on_battery and plan.battery_s < math.inf:
+            gpu_s = max(gpu_s, _whole(plan.battery_s, interval_s, interval_s))
         return Beat(interval_s, gpu_s, plan.small_s, plan.large_s)
+
+    def _rests(self, now_s: float) -> bool:
+        """Whether the GPU is left alone in a round on battery."""
+        every_s = self._plan.battery_s
+        since_s = None if self._gpu_s is None else now_s - self._gpu_s
+        return every_s == math.inf or not is_due(every_s, since_s, self.interval_s())
+
+    def _rest_until_s(self) -> float | None:
+        if self._gpu_s is None or self._plan.battery_s == math.inf:
+            return None
+        return self._gpu_s + self._plan.battery_s
 
     def _gpu_due(self, now_s: float) -> bool:
         """Whether the GPU takes part; with no context left its probes are due, and skipped."""

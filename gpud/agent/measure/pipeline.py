@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpud.agent.history.records import Run
+from gpud.agent.measure import conditions
 from gpud.agent.measure.gate import Due, Wait
 from gpud.agent.measure.launch import Launcher, LaunchRefused, job_of
 from gpud.agent.state import containers
@@ -153,7 +154,8 @@ class Pipeline:
         """Run what measures the CPU, and give all that is due in this round."""
         if not self._specs:
             await self.discover()
-        turn = rounds.begin(self._specs, time.monotonic())
+        on_battery = conditions.on_battery(self._settings.sysroot)
+        turn = rounds.begin(self._specs, time.monotonic(), on_battery=on_battery)
         # First what has a mode that is cold only as long as nothing else has used the GPU.
         small, cold = Pace.SMALL, "_cold"
         turn.probes.sort(
@@ -166,6 +168,9 @@ class Pipeline:
         return turn
 
     async def _on_gpu(self, turn: Turn) -> None:
+        if turn.resting:
+            await self._rest(turn)
+            return
         wrong = self._inventory is not None and self._inventory.failure
         new = turn.look or self._list_changed
         if new or wrong or misses_a_gpu(self._board.read()):
@@ -181,6 +186,17 @@ class Pipeline:
         if look and self._inventory is None:
             with contextlib.suppress(LaunchRefused):
                 await self._look()
+
+    async def _rest(self, turn: Turn) -> None:
+        """Skip what rests on battery; nothing asks the GPU, once the list of GPUs is there."""
+        at, listed = self._now(), self._inventory or self._last_inventory
+        devices = listed.devices if listed else await self._devices(turn.resting)
+        next_s = None
+        if turn.rest_until_s is not None:
+            next_s = at.wall_s + turn.rest_until_s - at.mono_s
+        for spec in turn.resting:
+            for device in devices:
+                self._skip(Due(spec, device), Skip.ON_BATTERY, at, next_s=next_s)
 
     async def _devices(self, due: Sequence[ProbeSpec]) -> Iterable[Device]:
         """Give the GPUs to measure; none, and a counted skip of each probe, without one."""
@@ -259,10 +275,17 @@ class Pipeline:
         if failure is not None and failure.reason in LOOK_AGAIN:
             self._inventory = None
 
-    def _skip(self, due: Due, reason: Skip, at: Instant, used_ratio: float | None = None) -> None:
+    def _skip(
+        self,
+        due: Due,
+        reason: Skip,
+        at: Instant,
+        used_ratio: float | None = None,
+        next_s: float | None = None,
+    ) -> None:
+        more = {"used_ratio": used_ratio if reason is Skip.GPU_BUSY else None, "next_s": next_s}
         starving = self._gate.put_off(due, reason, at.mono_s)
-        used_ratio = used_ratio if reason is Skip.GPU_BUSY else None
-        self._count_skip(due.spec.name, reason, due.uuid, starving=starving, used_ratio=used_ratio)
+        self._count_skip(due.spec.name, reason, due.uuid, starving=starving, **more)
 
     def _count_skip(
         self,
@@ -271,15 +294,12 @@ class Pipeline:
         uuid: str | None = None,
         *,
         starving: bool = False,
-        used_ratio: float | None = None,
+        **more: float | None,
     ) -> None:
         snapshot = self._board.read()
         key = probe_key(snapshot.gpus, probe, uuid)
-        self._board.publish(
-            measure=with_skip(
-                snapshot.measure, key, reason, starving=starving, used_ratio=used_ratio
-            )
-        )
+        measure = with_skip(snapshot.measure, key, reason, starving=starving, **more)
+        self._board.publish(measure=measure)
 
     async def store_container_run(self) -> None:
         """Store the container run in root's status, once: a new agent may read an old one."""

@@ -46,9 +46,6 @@ def run_report(run: ContainerRun, device: Device | None) -> RunReport:
         Unit.FLOPS_PER_SECOND,
         n=1,
         median=rate,
-        p10=rate,
-        p90=rate,
-        p99=rate,
         minimum=rate,
         maximum=rate,
     )

@@ -103,25 +103,26 @@ def with_run(  # noqa: PLR0913, PLR0917  # a run, and where and when it was
     )
 
 
-def with_skip(
+def with_skip(  # noqa: PLR0913  # each is one fact of the skip
     measure: MeasureState,
     key: ProbeKey,
     reason: Skip,
     *,
     starving: bool = False,
     used_ratio: float | None = None,
+    next_s: float | None = None,
 ) -> MeasureState:
     """Count a due run that was not started, by probe and reason and in a row.
 
     ``starving``: for this reason and too long already. ``used_ratio``: of a busy GPU, the share of
-    the time that others used it.
+    the time that others used it. ``next_s``: Unix time of the next attempt.
     """
     before = measure.put_off.get(key)
     count = 1 if before is None else before.count + 1
     return replace(
         measure,
         skips=_counted(measure.skips, ((key.probe, reason),)),
-        put_off={**measure.put_off, key: PutOff(count, reason, starving, used_ratio)},
+        put_off={**measure.put_off, key: PutOff(count, reason, starving, used_ratio, next_s)},
     )
 
 

@@ -157,7 +157,7 @@ def _sample(mode: str, timed: Timed) -> Sample:
     C program sees; in a long one the two have nothing to do with each other.
     """
     sample = timed.sample(mode, SPEC.unit, with_buckets=True)
-    if sample.median >= SHORT_S or not mode.startswith("submit"):
+    if sample.p99 is None or sample.median >= SHORT_S or not mode.startswith("submit"):
         return sample
     excess_s = (sample.null_p99 or 0) - (sample.null_median or 0)
     return replace(sample, p99_net=max(sample.p99 - excess_s, sample.median))

@@ -121,7 +121,13 @@ class Of(Rounds):
         super().__init__(plan(ScheduleSettings(), wsl2=False), GpuContexts(Path(), "", None))
         self._paces = paces
 
-    def begin(self, specs: Sequence[ProbeSpec], now_s: float) -> Turn:  # noqa: ARG002  # always
+    def begin(
+        self,
+        specs: Sequence[ProbeSpec],
+        now_s: float,  # noqa: ARG002  # always
+        *,
+        on_battery: bool = False,  # noqa: ARG002  # likewise
+    ) -> Turn:
         due = [spec for spec in specs if spec.pace in self._paces]
         return Turn(due, Pace.LARGE in self._paces)
 

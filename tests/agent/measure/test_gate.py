@@ -117,6 +117,7 @@ def test_limits_are_settings_and_the_memory_that_the_last_run_took(
     [
         ("all", set()),
         ("small", {"large", "cpu_matmul"}),
+        ("seldom", {"large", "cpu_matmul"}),
         ("none", {"small", "large", "cpu_matmul"}),
     ],
 )
@@ -184,7 +185,7 @@ some_plans = st.builds(
     busy_ratio=ratios,
     vram_free_min_bytes=st.integers(-1, 2**40),
     hot_celsius=st.floats(30, 150),
-    on_battery=st.sampled_from(["all", "small", "none"]),
+    on_battery=st.sampled_from(["all", "small", "seldom", "none"]),
     quiet_hours=st.sampled_from([(), ("22:00-07:00",), ("00:00-24:00",)]),
 )
 some_runs = st.builds(

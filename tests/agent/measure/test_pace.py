@@ -178,9 +178,34 @@ def test_pause_of_the_machine_makes_due_what_it_made_late(tmp_path: Path) -> Non
     assert rounds.begin(PROBES, 10.0).probes == list(PROBES)
     assert rounds.begin(PROBES, 20.0).probes == []
     rounds.paused(600.0)
-    assert rounds.begin(PROBES, 21.0) == ([LAUNCH, EVENT, CALL], False)
+    assert rounds.begin(PROBES, 21.0) == ([LAUNCH, EVENT, CALL], False, [], None)
     rounds.paused(8 * HOUR_S)
-    assert rounds.begin(PROBES, 22.0) == (list(PROBES), True)
+    assert rounds.begin(PROBES, 22.0) == (list(PROBES), True, [], None)
+
+
+@pytest.mark.parametrize(
+    ("choice", "minutes"),
+    [("all", 1), ("small", 1), ("seldom", 15), ("none", None)],
+)
+def test_on_battery_the_gpu_takes_part_as_often_as_the_person_chose(
+    tmp_path: Path, choice: str, minutes: int | None
+) -> None:
+    made = plan(ScheduleSettings(), wsl2=False, on_battery=choice)
+    rounds = Rounds(made, GpuContexts(tmp_path, "boot", None))
+    turns = {
+        minute: rounds.begin(PROBES, minute * MINUTE_S, on_battery=True) for minute in range(46)
+    }
+    took_part = [minute for minute, turn in turns.items() if LAUNCH in turn.probes]
+    assert took_part == ([] if minutes is None else list(range(0, 46, minutes)))
+    assert all(CALL in turn.probes for turn in turns.values())
+    assert all(bool(turn.resting) is (n not in took_part) for n, turn in turns.items())
+    assert not any(turn.look for n, turn in turns.items() if n not in took_part)
+    if choice == "seldom":
+        assert turns[44].rest_until_s == 45 * MINUTE_S
+        assert EVENT in turns[45].probes, "what rests stays due"
+        assert rounds.beat().gpu_s == 15 * MINUTE_S
+    assert LAUNCH in rounds.begin(PROBES, 46 * MINUTE_S).probes, "on mains"
+    assert rounds.beat().gpu_s == MINUTE_S
 
 
 def test_pause_of_the_machine_brings_the_next_round_with_the_gpu_nearer(

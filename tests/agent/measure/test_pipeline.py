@@ -101,8 +101,8 @@ def test_probe_with_a_cold_mode_is_measured_first(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("capability", "driver", "left_out"),
     [
-        ("12.0", "595.84", ["graph"]),
-        ("12.0", "", ["graph"]),  # nobody has said which driver it is
+        ("12.0", "595.84", ["graph", "graph_10"]),
+        ("12.0", "", ["graph", "graph_10"]),  # nobody has said which driver it is
         ("8.9", "595.84", []),
         ("12.0", "580.95", []),
     ],
@@ -481,6 +481,48 @@ def test_battery_that_the_person_chose_is_no_starvation(bench: Clocked) -> None:
     snapshot = bench.rounds(*[Pace.SMALL] * 5)
     assert snapshot.measure.skips == {("launch", Skip.ON_BATTERY): 5}
     assert "gate" not in snapshot.health
+
+
+def plug(root: Path, *, online: bool) -> None:
+    """Write what the kernel says of a laptop."""
+    facts = {"AC1/type": "Mains", "AC1/online": str(int(online)), "BAT1/type": "Battery"}
+    for name, text in facts.items():
+        file = root / "sys/class/power_supply" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+
+@pytest.mark.parametrize(("choice", "waits"), [("seldom", True), ("none", True), ("small", False)])
+async def test_on_battery_nothing_asks_a_gpu_that_rests(
+    bench: Bench, choice: Any, *, waits: bool
+) -> None:
+    """The list of GPUs is taken once, and but for "none" there is a first round."""
+    plug(bench.folder, online=False)
+    gate = GateSettings(on_battery=choice)
+    bench.settings = Settings(gate=gate, sysroot=str(bench.folder))
+    pipeline, history = bench.make()
+    rounds = Rounds(
+        plan(ScheduleSettings(), wsl2=False, on_battery=choice),
+        GpuContexts(bench.folder, "", None),
+    )
+    await pipeline.round(rounds)
+    bench.calls()
+    bench.looked.clear()
+    rounds.paused(60.0)
+    await pipeline.round(rounds)
+    asked = [uuid for uuid in bench.looked if uuid is not None]
+    assert bool(asked) is not waits
+    put_off = bench.board.read().measure.put_off.get(ProbeKey("launch", 0))
+    assert (put_off is not None) is waits
+    if put_off is not None:
+        assert put_off.reason == Skip.ON_BATTERY
+        assert (put_off.next_s is not None) is (choice == "seldom")
+    assert any("GPU-" in call for call in bench.calls()) is not waits
+    plug(bench.folder, online=True)
+    rounds.paused(60.0)
+    await pipeline.round(rounds)
+    assert ProbeKey("launch", 0) not in bench.board.read().measure.put_off
+    await history.close()
 
 
 # Container runs

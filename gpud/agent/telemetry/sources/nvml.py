@@ -41,7 +41,7 @@ alone, and none does until it has ended."""
 REFUSAL_REST_S = (5.0, 45.0)
 """After NVML would not open, or crashed: with the interval that follows, its return is noticed
 within a minute, at little cost."""
-ON_BATTERY_S = 300.0
+ON_BATTERY_S = 900.0
 """The interval on battery: the GPU of a laptop sleeps only while it is not asked."""
 SLACK_S = 30.0
 """For an answer that is asked for seldom: the next one comes before it is too old."""
