@@ -139,7 +139,34 @@ static CUdeviceptr factor(signed char **kept, size_t count, bool half, struct ch
     return address;
 }
 
-static void measure_product(const struct options *options, enum cublas_kind kind, unsigned n)
+/* By cuBLAS where it is there, else by the first kernel; the last product is verified. */
+static void loop_product(const struct item *item, const struct options *options,
+                         enum cublas_kind kind, CUdeviceptr a, CUdeviceptr b, CUdeviceptr c)
+{
+    enqueue run = launch_once;
+    struct launch launch = {0};
+    void *context = &launch;
+    const char *name = "cuBLAS", *why = "not asked for";
+    if (options->cublas)
+        why = cublas_product(options, kind, a, b, c, (unsigned)item->n, &run, &context);
+    const struct variant *at = NULL;
+    while (why && (at = next_variant(item->name, at)))
+        if (!at->small && prepare(&launch, at, item->n)) {
+            memcpy(launch.parameters, item->parameters, sizeof launch.parameters);
+            name = at->name;
+            why = NULL;
+        }
+    if (why)
+        fail("no module has a kernel for this size, and cuBLAS is not used: %s", why);
+    loop(run, context, name);
+    poison(item->output, item->output_bytes);
+    run(context);
+    synchronize();
+    item->check(item->context, name);
+}
+
+static void measure_product(const struct options *options, enum cublas_kind kind, unsigned n,
+                            const char *figure)
 {
     size_t count = (size_t)n * n;
     struct chance chance = {options->seed};
@@ -148,12 +175,16 @@ static void measure_product(const struct options *options, enum cublas_kind kind
     CUdeviceptr b = factor(&product.b, count, kind == TENSOR, &chance);
     CUdeviceptr c = product.output = device_memory(4 * count);
     struct item item = {
-        .name = kind == TENSOR ? "tensor" : "matmul", .unit = "flops_per_second", .n = n,
+        .name = kind == TENSOR ? "tensor" : "matmul", .unit = "flops_per_second",
+        .figure = figure, .n = n,
         .work = 2.0 * (double)count * n, .parameters = {&a, &b, &c, &n},
         .output = c, .output_bytes = 4 * count, .check = check_product, .context = &product,
     };
-    run_item(&item, options);
-    if (!options->once && options->cublas)
+    if (options->loop)
+        loop_product(&item, options, kind, a, b, c);
+    else
+        run_item(&item, options);
+    if (!options->once && !options->loop && options->cublas && !figure)
         measure_cublas(options, kind, a, b, c, n, check_product, &product);
     device_memory_free_all();
     free(product.a), free(product.b), free(product.found);
@@ -161,10 +192,30 @@ static void measure_product(const struct options *options, enum cublas_kind kind
 
 void measure_matmul(const struct options *options)
 {
-    measure_product(options, SINGLE, options->matmul_n);
+    measure_product(options, SINGLE, options->matmul_n, NULL);
+}
+
+/* About n, what the wide tiles can do: of the multiples of 256 within an eighth the one whose blocks,
+ * one a multiprocessor, leave the fewest idle in the last wave. */
+static unsigned wide_n(unsigned n)
+{
+    unsigned best = 0, sms = (unsigned)gpu.sm_count;
+    double fullest = 0;
+    for (unsigned size = (n - n / 8 + 255) / 256 * 256; size <= n + n / 8; size += 256) {
+        unsigned blocks = size / 256 * (size / 128), waves = (blocks + sms - 1) / sms;
+        double full = (double)blocks / (waves * sms);
+        if (full >= fullest) {
+            fullest = full;
+            best = size;
+        }
+    }
+    return best;
 }
 
 void measure_tensor(const struct options *options)
 {
-    measure_product(options, TENSOR, options->tensor_n);
+    unsigned wide = wide_n(options->tensor_n);
+    measure_product(options, TENSOR, options->tensor_n, NULL);
+    if (!options->once && !options->loop && wide && !every_variant_can("tensor", options->tensor_n))
+        measure_product(options, TENSOR, wide, "tensor_wide");
 }

@@ -6,7 +6,7 @@ median of the ratios is judged. What has no figure has a reason instead, and no 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import median
 from typing import TYPE_CHECKING
@@ -29,38 +29,63 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a ratio must be: ``within`` of 1 for latencies, ``at_least`` for rates."""
+    """What a ratio must be: ``within`` of 1 for latencies, ``at_least`` for rates.
+
+    ``within_s``: a latency that differs by less holds too, since a driver's code that the
+    interpreter has thrown out of the caches costs the same whatever a launch takes.
+    """
 
     within: float | None = None
+    within_s: float = 0.0
     at_least: float | None = None
 
-    def holds(self, ratio: float) -> bool:
-        """Judge one ratio."""
+    def holds(self, ratio: float, difference: float = 0.0) -> bool:
+        """Judge one ratio, and a difference in the unit of the figure."""
         if self.within is not None:
-            return 1 - self.within <= ratio <= 1 + self.within
+            slack = 1e-9  # of rounding
+            return abs(ratio - 1) <= self.within + slack or abs(difference) <= self.within_s
         return self.at_least is None or ratio >= self.at_least
 
     def __str__(self) -> str:
         """Say it in words."""
         if self.within is not None:
-            return f"within {self.within:.0%}"
+            return f"within {self.within:.0%} or {self.within_s * 1e6:g} µs"
         return f"at least {self.at_least:.0%}" if self.at_least is not None else "none"
 
 
-LATENCY = Target(within=0.03)
+LATENCY = Target(within=0.03, within_s=0.15e-6)
 THROUGHPUT = Target(at_least=0.97)
 COPY = Target(at_least=0.95)
+PEAK = Target(at_least=0.9)
+SINGLE_LIBRARY = Target(at_least=0.8)
+TENSOR_LIBRARY = Target(at_least=0.7)
 NO_TARGET = Target()
+
+
+class Against(StrEnum):
+    """Whose figure a row is held against."""
+
+    C = "C"
+    CUBLAS = "cuBLAS"
+    NVBANDWIDTH = "nvbandwidth"
+    PEAK = "peak of the GPU's memory"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One mode and the figures of the reference it is held against: the best of them counts."""
+    """One mode and what it is held against; of several ``figures`` the best counts."""
 
     probe: str  # and the item of the reference program, --only
     mode: str
     figures: tuple[str, ...]
     target: Target = NO_TARGET
+    against: Against = Against.C
+
+    @property
+    def name(self) -> str:
+        """Name it as the table does."""
+        beside = "" if self.against is Against.C else f", {self.against}"
+        return f"{self.probe}.{self.mode}{beside}"
 
 
 def _rows(probe: str, modes: Sequence[str], target: Target = NO_TARGET) -> tuple[Row, ...]:
@@ -72,21 +97,35 @@ SMALL_COPIES = tuple(
     for way in ("host_to_device", "device_to_host", "round_trip")
     for size in ("4b", "4kib")
 )
-COPIES = ("host_to_device", "device_to_host", "both")
-COPIES += ("pageable_host_to_device", "pageable_device_to_host")
+PINNED = ("host_to_device", "device_to_host")
+COPIES = (*PINNED, "both", "pageable_host_to_device", "pageable_device_to_host")
 
 ROWS = (
-    *_rows("launch", ("submit", "roundtrip"), LATENCY),
-    *_rows("launch", ("pipelined", "graph", "submit_cold", "roundtrip_cold", "pipelined_cold")),
+    *_rows("launch", ("submit", "roundtrip", "pipelined"), LATENCY),
+    *_rows("launch", ("graph", "submit_cold", "roundtrip_cold", "pipelined_cold")),
     *_rows("small_copy", SMALL_COPIES),
     *_rows("event", ("pair", "kernel", "record")),
     *_rows("triad", ("triad",), THROUGHPUT),
-    Row("device_copy", "device_copy", ("device_copy", "device_copy_engine"), COPY),
-    *(Row("copy", mode, (mode, f"{mode}_best"), COPY) for mode in COPIES),
+    Row("triad", "triad", ("peak_bytes_per_second",), PEAK, Against.PEAK),
+    *_rows("device_copy", ("device_copy",), COPY),
+    *_rows("copy", COPIES, COPY),
+    *(Row("copy", mode, (mode,), COPY, Against.NVBANDWIDTH) for mode in PINNED),
     *_rows("nbody", ("nbody",), THROUGHPUT),
     *_rows("matmul", ("matmul",), THROUGHPUT),
-    *_rows("tensor", ("tensor",), THROUGHPUT),
+    Row("matmul", "matmul", ("matmul_cublas",), SINGLE_LIBRARY, Against.CUBLAS),
+    Row("tensor", "tensor", ("tensor", "tensor_wide"), THROUGHPUT),
+    Row("tensor", "tensor", ("tensor_cublas",), TENSOR_LIBRARY, Against.CUBLAS),
 )
+
+
+def on(capability: str, row: Row) -> Row:
+    """Give the row for a GPU: where cuBLAS has instructions that gpud's kernel has not, a share.
+
+    Hopper has ``wgmma`` and the Blackwell of data centres ``tcgen05``.
+    """
+    newer = capability.partition(".")[0] in {"9", "10"}
+    return replace(row, target=NO_TARGET) if newer and row.target is TENSOR_LIBRARY else row
+
 
 SIZES: dict[str, tuple[tuple[str, str], ...]] = {
     "triad": (("array_bytes", "--triad-bytes"),),
@@ -108,6 +147,7 @@ class Round:
     theirs: Run
     same: Run | None = None  # gpud's kernel launched by the C program
     best: Run | None = None  # the reference once more, with cuBLAS
+    first: str = "gpud"  # who ran first
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +175,14 @@ class Judged:
         return self.verdict not in {Verdict.MISSED, Verdict.NOT_MEASURED}
 
 
-def judged(row: Row, rounds: Sequence[Round], tools: Mapping[str, Mapping[str, float]]) -> Judged:
-    """Judge one row by its rounds; ``tools`` gives other tools' figures by tool and row name."""
+def judged(row: Row, rounds: Sequence[Round], tool: Mapping[str, float]) -> Judged:
+    """Judge one row by its rounds; ``tool`` gives nvbandwidth's figures by mode."""
     turns = [each for each in rounds if each.probe == row.probe]
-    ours, theirs, ratios, same, reasons = [], [], [], [], []
+    ours, theirs, pairs, same, reasons = [], [], [], [], []
     best, unit = "", None
     for turn in turns:
         left = turn.ours.figures.get(row.mode)
-        right, name = _theirs(row, turn.theirs, tools)
+        right, name = _theirs(row, turn, tool)
         if turn.same and (figure := turn.same.figures.get(row.figures[0])):
             same.append(figure.median)
         if left is not None:
@@ -152,14 +192,13 @@ def judged(row: Row, rounds: Sequence[Round], tools: Mapping[str, Mapping[str, f
             theirs.append(right.median)
             best, unit = name, right.unit
         if left is not None and right is not None and left.median > 0:
-            ratios.append(left.median / right.median)
+            pairs.append((left.median, right.median))
         else:
             reasons.append(_why(row, turn, left, right))
-    verdict = _verdict(row, turns, ratios, reasons)
+    verdict = _verdict(row, turns, pairs, reasons)
     reason = "; ".join(dict.fromkeys(reasons)) or None
-    return Judged(
-        row, unit, tuple(ours), tuple(theirs), tuple(ratios), tuple(same), best, verdict, reason
-    )
+    ratios = tuple(left / right for left, right in pairs)
+    return Judged(row, unit, tuple(ours), tuple(theirs), ratios, tuple(same), best, verdict, reason)
 
 
 def unmatched(specs: Mapping[str, Sequence[str]]) -> list[str]:
@@ -171,20 +210,23 @@ def unmatched(specs: Mapping[str, Sequence[str]]) -> list[str]:
     return [f"{name}.{m}" for name, modes in specs.items() for m in modes if (name, m) not in known]
 
 
-def _theirs(
-    row: Row, run: Run, tools: Mapping[str, Mapping[str, float]]
-) -> tuple[Figure | None, str]:
-    """Give the best of what is known: for latencies the C program's, for rates the highest."""
-    found = [(run.figures[name], name) for name in row.figures if name in run.figures]
-    if not found:
+def _theirs(row: Row, turn: Round, tool: Mapping[str, float]) -> tuple[Figure | None, str]:
+    """Give the figure that gpud's is held against, and what it belongs to."""
+    if row.against in {Against.PEAK, Against.NVBANDWIDTH}:
+        peak = turn.theirs.conditions.get(row.figures[0])
+        value = peak if row.against is Against.PEAK else tool.get(row.mode)
+        return (Figure(value, "bytes_per_second", value, value, 1) if value else None), ""
+    run = _reference(row, turn)
+    figures = [(run.figures[name], name) for name in row.figures if name in run.figures]
+    if not figures:
         return None, ""
-    if row.target is COPY:  # held against the best tool there is, not only against the C program
-        figure = found[0][0]
-        for tool, figures in tools.items():
-            if value := figures.get(row.mode):
-                found.append((Figure(value, figure.unit, value, value, 1), tool))
-    figure, name = max(found, key=lambda pair: pair[0].median)
+    figure, name = max(figures, key=lambda pair: pair[0].median)
     return figure, " ".join(filter(None, (name, figure.variant)))
+
+
+def _reference(row: Row, turn: Round) -> Run:
+    """Give the run that a row's figure comes from."""
+    return turn.best if row.against is Against.CUBLAS and turn.best else turn.theirs
 
 
 def _why(row: Row, turn: Round, left: Figure | None, right: Figure | None) -> str:
@@ -193,24 +235,30 @@ def _why(row: Row, turn: Round, left: Figure | None, right: Figure | None) -> st
             return f"gpud: {turn.ours.failure}"
         return f"gpud: {turn.ours.missing.get(row.mode, 'not measured by gpud')}"
     if right is None:
-        if turn.theirs.failure:
-            return f"C: {turn.theirs.failure}"
-        gaps = [turn.theirs.missing[name] for name in row.figures if name in turn.theirs.missing]
-        return f"C: {gaps[0] if gaps else 'not measured by the reference'}"
+        run = _reference(row, turn)
+        if run.failure:
+            return f"{row.against}: {run.failure}"
+        gaps = [run.missing[name] for name in row.figures if name in run.missing]
+        return f"{row.against}: {gaps[0] if gaps else 'not measured by the reference'}"
     return "gpud: below what its clock can see"
 
 
 def _verdict(
-    row: Row, turns: Sequence[Round], ratios: Sequence[float], reasons: Sequence[str]
+    row: Row,
+    turns: Sequence[Round],
+    pairs: Sequence[tuple[float, float]],
+    reasons: Sequence[str],
 ) -> Verdict:
     both = turns and all(
-        row.mode in turn.ours.missing and set(row.figures) & set(turn.theirs.missing)
+        row.mode in turn.ours.missing and set(row.figures) & set(_reference(row, turn).missing)
         for turn in turns
     )
     if both:
         return Verdict.NOT_OFFERED
-    if row.target is NO_TARGET:
+    if row.target == NO_TARGET:
         return Verdict.NO_TARGET
-    if reasons or not ratios:  # a round that failed is not outvoted by the others
+    if reasons or not pairs:  # a round that failed is not outvoted by the others
         return Verdict.NOT_MEASURED
-    return Verdict.HELD if row.target.holds(median(ratios)) else Verdict.MISSED
+    ratio = median(left / right for left, right in pairs)
+    difference = median(left - right for left, right in pairs)
+    return Verdict.HELD if row.target.holds(ratio, difference) else Verdict.MISSED

@@ -69,31 +69,43 @@ static void multiply(void *context)
                 "cublasGemmEx");
 }
 
+const char *cublas_product(const struct options *options, enum cublas_kind kind, CUdeviceptr a,
+                           CUdeviceptr b, CUdeviceptr c, unsigned n, enqueue *run, void **context)
+{
+    static struct product product;
+    static char words[64];
+    const char *why = blas.create ? NULL : load(options->cublas);
+    if (why)
+        return why;
+    product = (struct product){.kind = kind, .a = a, .b = b, .c = c, .n = (int)n};
+    int status = blas.create(&product.handle);
+    if (status) {
+        snprintf(words, sizeof words, "cublasCreate: status %d", status);
+        return words;
+    }
+    checked(blas.set_stream(product.handle, gpu.stream), "cublasSetStream");
+    *run = multiply;
+    *context = &product;
+    return NULL;
+}
+
 void measure_cublas(const struct options *options, enum cublas_kind kind, CUdeviceptr a,
                     CUdeviceptr b, CUdeviceptr c, unsigned n,
                     void (*check)(void *context, const char *variant), void *context)
 {
     const char *name = kind == SINGLE ? "matmul_cublas" : "tensor_cublas";
-    const char *why = blas.create ? NULL : load(options->cublas);
-    struct product product = {.kind = kind, .a = a, .b = b, .c = c, .n = (int)n};
+    enqueue run;
+    void *product;
+    const char *why = cublas_product(options, kind, a, b, c, n, &run, &product);
     if (why) {
         missing(name, why);
         return;
     }
-    int status = blas.create(&product.handle);
-    if (status) {
-        char words[64];
-        snprintf(words, sizeof words, "cublasCreate: status %d", status);
-        missing(name, words);
-        return;
-    }
-    checked(blas.set_stream(product.handle, gpu.stream), "cublasSetStream");
-    struct rate rate = rate_of(multiply, &product, 2.0 * (double)n * n * n);
+    struct rate rate = rate_of(run, product, 2.0 * (double)n * n * n);
     poison(c, 4 * (size_t)n * n);
-    multiply(&product);
+    run(product);
     synchronize();
     check(context, name);
-    figure(name, "flops_per_second", rate.median, rate.minimum, rate.maximum, BATCHES,
-           options->cublas);
-    checked(blas.destroy(product.handle), "cublasDestroy");
+    figure(name, "flops_per_second", rate, BATCHES, options->cublas);
+    checked(blas.destroy(((struct product *)product)->handle), "cublasDestroy");
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* CU_CTX_SCHED_*, CU_DEVICE_ATTRIBUTE_*, CU_JIT_* */
-enum { SPIN = 1, SM_COUNT = 16, L2_BYTES = 38, MAJOR = 75, MINOR = 76 };
+enum { SPIN = 1, SM_COUNT = 16, MEMORY_KHZ = 36, BUS_BITS = 37, L2_BYTES = 38, MAJOR = 75, MINOR = 76 };
 enum { ERROR_LOG = 5, ERROR_LOG_SIZE = 6 };
 enum { MOST_MODULES = 16, MOST_BUFFERS = 64 };
 
@@ -88,7 +88,17 @@ static bool found(const char *uuid, int index)
     return !*uuid || !strcasecmp(digits(uuid), digits(gpu.uuid));
 }
 
-void driver_open(const char *library, const char *uuid)
+/* As NVIDIA states it: two words a clock. */
+static double peak_of_memory(void)
+{
+    int khz, bits;
+    if (cu.cuDeviceGetAttribute(&khz, MEMORY_KHZ, gpu.ordinal)
+        || cu.cuDeviceGetAttribute(&bits, BUS_BITS, gpu.ordinal))
+        return 0;
+    return 2e3 * khz * bits / 8;
+}
+
+void driver_find(const char *library, const char *uuid)
 {
     /* As gpud's child sets them: the same index is the same GPU, and no launch loads lazily. */
     setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
@@ -107,6 +117,11 @@ void driver_open(const char *library, const char *uuid)
     gpu.minor = attribute(MINOR);
     gpu.sm_count = attribute(SM_COUNT);
     gpu.l2_bytes = attribute(L2_BYTES);
+    gpu.peak_bytes_per_second = peak_of_memory();
+}
+
+void driver_open(void)
+{
     CUhandle context;
     CHECK(cuDevicePrimaryCtxSetFlags_v2, gpu.ordinal, SPIN);
     CHECK(cuDevicePrimaryCtxRetain, &context, gpu.ordinal);

@@ -88,14 +88,16 @@ void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn
 struct gpu { /* the one that was opened */
     char name[256], uuid[48], library[512];
     int ordinal, driver_version, major, minor, sm_count, l2_bytes;
+    double peak_bytes_per_second; /* of its memory; 0 where the driver does not say */
     CUhandle stream, second; /* two streams, for copies both ways at once */
     CUhandle first_event, last_event, fork, join;
 };
 extern struct gpu gpu;
 
-/* Load the library, find the GPU by UUID ("" is the first in PCI order), make its primary context
- * current with a spinning wait, and take streams and events. */
-void driver_open(const char *library, const char *uuid);
+/* Load the library and find the GPU by UUID ("" is the first in PCI order). */
+void driver_find(const char *library, const char *uuid);
+/* Make its primary context current with a spinning wait, and take streams and events. */
+void driver_open(void);
 void driver_close(void);
 
 /* Kernels: every module of the command line is searched for PREFIX and the name. */

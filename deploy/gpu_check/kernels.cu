@@ -18,7 +18,7 @@ extern "C" __global__ void ref_count(unsigned int *counter)
         atomicAdd(counter, 1u);
 }
 
-// ---- device memory: a = b + s * c and a = b, float4[n4]
+// ---- device memory: a = b + s * c, float4[n4]
 
 __device__ __forceinline__ float4 scaled(float4 x, float s, float4 y)
 {
@@ -70,25 +70,6 @@ ref_triad_stride(float4 *__restrict__ a, const float4 *__restrict__ b,
     }
     if (i < n4)
         a[i] = scaled(b[i], s, c[i]);
-}
-
-// Four elements a thread. Block 256.
-extern "C" __global__ void __launch_bounds__(256)
-ref_copy(float4 *__restrict__ to, const float4 *__restrict__ from, unsigned int n4)
-{
-    size_t i = (size_t)blockIdx.x * 1024 + threadIdx.x;
-    if (i + 768 < n4) {
-        float4 x[4];
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            x[k] = __ldcs(from + i + 256 * k);
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            __stcs(to + i + 256 * k, x[k]);
-        return;
-    }
-    for (; i < n4; i += 256)
-        to[i] = from[i];
 }
 
 // ---- arithmetic: all-pairs gravity; pos float4[n] with the mass in w, acc float4[n] with 0 in w

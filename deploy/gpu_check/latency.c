@@ -10,6 +10,7 @@ enum { COLD_LAUNCHES = 250, COLD_TRIPS = 50, COLD_ROWS = 5 };
 
 static CUhandle empty;
 static void *no_parameters[1];
+static bool settled; /* the clocks, before what is measured now */
 
 static void submit(void)
 {
@@ -30,9 +31,10 @@ static void latency(const char *name, int64_t *values, int64_t *pairs, long coun
         missing(name, "it takes less time than the clock itself");
         return;
     }
-    figure(name, "seconds", (middle - clock) * scale,
-           ((double)quantile_ns(values, count, 0.1) - clock) * scale,
-           ((double)quantile_ns(values, count, 0.9) - clock) * scale, (int)count, "");
+    struct rate rate = {(middle - clock) * scale,
+                        ((double)quantile_ns(values, count, 0.1) - clock) * scale,
+                        ((double)quantile_ns(values, count, 0.9) - clock) * scale, settled};
+    figure(name, "seconds", rate, (int)count, "");
 }
 
 /* Time `count` calls of `run` one by one, then `after`, untimed, at every `block`-th. */
@@ -234,11 +236,12 @@ void measure_launch(const struct options *options)
     prepare_empty(options->seed);
     if (options->once)
         return;
+    settled = false;
     timed("submit_cold", COLD_LAUNCHES, 1, submit, BLOCK);
     timed("roundtrip_cold", COLD_TRIPS, 1, round_trip, 1);
     timed("pipelined_cold", COLD_ROWS, ROW, row, 1);
     struct launch ahead = load();
-    warm_up(launch_once, &ahead);
+    settled = warm_up(launch_once, &ahead);
     for (int i = 0; i < WARM_UPS; i++)
         submit();
     wait();
@@ -255,7 +258,7 @@ void measure_event(const struct options *options)
     if (options->once)
         return;
     struct launch ahead = load();
-    warm_up(launch_once, &ahead);
+    settled = warm_up(launch_once, &ahead);
     measure_events("pair", &ahead, false);
     measure_events("kernel", &ahead, true);
     timed("record", TRIPS, 1, record, BLOCK);
@@ -267,7 +270,7 @@ void measure_small_copy(const struct options *options)
     if (options->once)
         return;
     struct launch ahead = load();
-    warm_up(launch_once, &ahead);
+    settled = warm_up(launch_once, &ahead);
     measure_small_copies(options->seed);
     device_memory_free_all();
 }

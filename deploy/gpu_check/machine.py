@@ -31,6 +31,7 @@ FIELDS = (
     "ecc.mode.current",
     "mig.mode.current",
     "compute_mode",
+    "persistence_mode",
 )
 
 
@@ -47,7 +48,7 @@ def facts(device: dict[str, Any], cuda: str | None) -> dict[str, Any]:
         "cpu": _cpu(),
         "cpu_count": os.cpu_count(),
         "python": platform.python_version(),
-        "wsl": "microsoft" in platform.release().lower(),
+        "wsl": wsl(),
         "cc": _first_line("cc", "--version"),
         "commit": _first_line("git", "-C", str(ROOT), "rev-parse", "HEAD"),
     }
@@ -59,7 +60,7 @@ def facts(device: dict[str, Any], cuda: str | None) -> dict[str, Any]:
 
 def condition(uuid: str) -> dict[str, str]:
     """Ask nvidia-smi for the state of one GPU; empty where it does not answer."""
-    smi = shutil.which("nvidia-smi") or (WSL_SMI if Path(WSL_SMI).exists() else None)
+    smi = nvidia_smi()
     if smi is None:
         return {}
     said = _said(smi, f"--id={uuid}", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader")
@@ -67,6 +68,30 @@ def condition(uuid: str) -> dict[str, str]:
     if len(values) != len(FIELDS):
         return {}
     return {name: value for name, value in zip(FIELDS, values, strict=True) if value[:1] != "["}
+
+
+def wsl() -> bool:
+    """Whether this is WSL2."""
+    return "microsoft" in platform.release().lower()
+
+
+def other_users(uuid: str) -> str | None:
+    """Say who else uses the GPU, or that nobody can tell; None where it is free."""
+    smi = nvidia_smi()
+    query = (f"--id={uuid}", "--query-compute-apps=pid", "--format=csv,noheader")
+    listed = _said(smi, *query) if smi else None
+    if listed is None:
+        return "nvidia-smi does not say whether another process uses the GPU"
+    pids = [line.strip() for line in listed.splitlines() if line.strip()]
+    if pids:
+        return f"another process uses the GPU: {', '.join(pids)}"
+    usage = condition(uuid).get("utilization.gpu", "").removesuffix("%").strip()
+    return f"the GPU is in use, {usage} % of the time" if usage not in {"", "0"} else None
+
+
+def nvidia_smi() -> str | None:
+    """Find the program: on PATH, or where WSL has it."""
+    return shutil.which("nvidia-smi") or (WSL_SMI if Path(WSL_SMI).exists() else None)
 
 
 def _cpu() -> str | None:

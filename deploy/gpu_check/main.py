@@ -3,101 +3,107 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 import tempfile
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpud.core.text import escaped
 
-from . import compare, machine, report, toolchain, turns
-from .processes import Child, Reference, Refused
+from . import clocks, compare, guest, machine, report, tools, turns
+from .prepared import Prepared, prepare
+from .processes import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import FrameType
 
-    from . import sanitize, tools
+    from . import sanitize
 
 RESULTS = machine.ROOT / "docs" / "results"
 PAIRS, QUICK_PAIRS = 5, 2
 SECONDS = 420.0
 SANITIZER_S = 90.0
 """What is kept free at the end for compute-sanitizer and the other tools."""
+COPY_BYTES = 64 << 20
 
 EXIT_CODES = """
 exit codes: 0 every target holds, 1 one does not or could not be measured (the table is printed
-all the same), 2 this machine cannot be checked or the command line makes no sense
+all the same), 2 this machine cannot be checked or the command line makes no sense, 130 and 143
+ended by Ctrl-C or SIGTERM
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line."""
+    """Run the command line. What it writes beside the results is in one folder, gone in the end."""
     given = _arguments(sys.argv[1:] if arguments is None else list(arguments))
-    try:
-        return _check(given)
-    except Refused as error:
-        print(f"gpu-check: {escaped(str(error), lines=True)}", file=sys.stderr)
-        return 2
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupted)
+    with tempfile.TemporaryDirectory(prefix="gpu-check-") as folder:
+        os.environ["CUDA_CACHE_PATH"] = f"{folder}/cache"  # what the driver compiles
+        os.environ["TMPDIR"] = tempfile.tempdir = folder  # what nvcc leaves when it is ended
+        try:
+            return guest.study(given, Path(folder), _say) if given.guest else _check(given, folder)
+        except Refused as error:
+            print(f"gpu-check: {escaped(str(error), lines=True)}", file=sys.stderr)
+            return 2
 
 
-def _check(given: argparse.Namespace) -> int:
+def _interrupted(number: int, _: FrameType | None) -> None:
+    """End, and only once: whatever runs on the GPU ends first, see ``processes.finished``."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    _say("ends as soon as the run in progress has given the GPU back")
+    raise SystemExit(128 + number)
+
+
+def _check(given: argparse.Namespace, folder: str) -> int:
     begun = time.monotonic()
     date = datetime.now(UTC).isoformat(timespec="seconds")
     rows = _rows(given.only)
-    nvcc = None if given.module else toolchain.nvcc_path(given.nvcc)
-    child = Child(given.library)
-    there = child.inventory()
-    device, library = _device(there["devices"], given.gpu), there["library"]
-    capability, uuid = device["compute_capability"], device["uuid"]
-    conditions = {"before": machine.condition(uuid)}
-    cublas = toolchain.cublas_path(given.cublas)
-    kernels = None
-    other: tools.Figures = {}
+    there = prepare(given, Path(folder), _say)
+    rows = [compare.on(there.device["compute_capability"], row) for row in rows]
+    conditions = {"before": machine.condition(there.uuid)}
+    nvbandwidth: dict[str, float] = {}
     absent: dict[str, str] = {}
     checked: list[sanitize.Checked] = []
-    with tempfile.TemporaryDirectory(prefix="gpu-check-") as folder:
-        program = toolchain.build_program(Path(folder))
-        own = Reference(program, turns.own_modules(capability), turns.OWN_PREFIX, library)
-        theirs = Reference(program, tuple(given.module), given.prefix, library)
-        if nvcc is not None:
-            _say(f"compiling for {device['name']}, compute capability {capability}")
-            kernels = toolchain.build_kernels(Path(folder), nvcc, capability)
-            theirs = replace(theirs, modules=(kernels.module,), prefix="ref_")
-        with_own = not given.quick and theirs.prefix != own.prefix
-        specs = {spec["name"]: spec for spec in child.specs()}
-        best = replace(theirs, cublas=cublas) if cublas and not given.quick else None
-        sides = turns.Sides(uuid, specs, child, theirs, own if with_own else None, best)
+    with clocks.followed(there.uuid) as following:
+        sides = _sides(given, there, following)
         rounds, pairs = turns.run(sides, _plan(given, rows, begun), _say)
-        if not given.quick:
-            _say("other tools")
-            other, absent = turns.other_tools(uuid, rounds)
-            _say("compute-sanitizer")
-            checked, why = turns.sanitized(uuid, own)
-            absent |= {"compute-sanitizer": why} if why else {}
-    conditions["after"] = machine.condition(uuid)
-    if cublas is None:
-        absent["cuBLAS"] = "no libcublas.so was found; --cublas names one"
+    if not given.quick:
+        nvbandwidth, absent = _other_tools(there.uuid, rounds)
+        _say("compute-sanitizer")
+        checked, why = turns.sanitized(there.uuid, there.own)
+        absent |= {"compute-sanitizer": why} if why else {}
+    if there.cublas is None:
+        absent[compare.Against.CUBLAS] = "no libcublas.so was found; --cublas names one"
+    conditions["after"] = machine.condition(there.uuid)
     facts = {
         "date": date,
         "command": machine.program(given.command),
-        "machine": machine.facts(device, there["cuda_version"]),
+        "machine": machine.facts(there.device, there.cuda_version),
         "conditions": conditions,
         "pairs": pairs,
         "pairs_wanted": given.pairs,
         "seconds": round(time.monotonic() - begun, 1),
-        "nvcc": kernels.nvcc if kernels else None,
-        "kernels": kernels.resources if kernels else {},
-        "cublas": cublas,
+        "nvcc": there.nvcc,
+        "kernels": there.resources,
+        "cublas": there.cublas,
     }
-    modes = {name: spec["modes"] for name, spec in specs.items()}
+    modes = {name: spec["modes"] for name, spec in there.specs.items()}
+    asked = {compare.Against.C, compare.Against.PEAK}
+    asked |= {compare.Against.CUBLAS} if sides.best else set()
+    asked |= {compare.Against.NVBANDWIDTH} if nvbandwidth else set()
     found = report.Found(
         facts=facts,
-        rows=[compare.judged(row, rounds, other) for row in rows],
+        rows=[compare.judged(row, rounds, nvbandwidth) for row in rows if row.against in asked],
         rounds=rounds,
-        tools=other,
+        nvbandwidth=nvbandwidth,
         tools_absent=absent,
         without_reference=compare.unmatched(modes),
         sanitized=checked,
@@ -105,14 +111,33 @@ def _check(given: argparse.Namespace) -> int:
     return _told(found, given.out)
 
 
+def _sides(given: argparse.Namespace, there: Prepared, following: clocks.Clocks) -> turns.Sides:
+    beside = there.own if not given.quick and there.reference.prefix != there.own.prefix else None
+    best = None
+    if there.cublas and not given.quick:
+        best = replace(there.reference, cublas=there.cublas)
+    return turns.Sides(
+        there.uuid, there.specs, there.child, there.reference, beside, best, following
+    )
+
+
+def _other_tools(
+    uuid: str, rounds: Sequence[compare.Round]
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Ask nvbandwidth for the copies, at the size that gpud used; or say why it brought nothing."""
+    used = [each.ours.conditions.get("copy_bytes") for each in rounds if each.probe == "copy"]
+    if not used:
+        return {}, {}
+    _say("nvbandwidth")
+    answer = tools.nvbandwidth(uuid, used[-1] or COPY_BYTES)
+    return (answer, {}) if isinstance(answer, dict) else ({}, {compare.Against.NVBANDWIDTH: answer})
+
+
 def _told(found: report.Found, out: Path) -> int:
     """Print the table, write the files, give the exit code."""
     print(report.table(found.rows), "", *report.beside(found), sep="\n")
     print("\n".join(report.sanitizer_lines(found.sanitized)))
-    try:
-        files = report.written(out, found)
-    except OSError as error:
-        raise Refused(f"--out {out}: {error.strerror}") from error
+    files = report.written(out, found)
     _say(f"{found.facts['pairs']} pairs, {found.facts['seconds']:.0f} s; {' and '.join(files)}")
     good = all(row.good for row in found.rows) and all(
         each.clean or not each.ran for each in found.sanitized
@@ -126,7 +151,7 @@ def _plan(given: argparse.Namespace, rows: Sequence[compare.Row], begun: float) 
         probes=tuple(dict.fromkeys(row.probe for row in rows)),
         pairs=given.pairs,
         seed=given.seed,
-        until=begun + given.seconds - reserved,
+        until=begun + (SECONDS if given.seconds is None else given.seconds) - reserved,
     )
 
 
@@ -141,15 +166,6 @@ def _rows(only: Sequence[str]) -> list[compare.Row]:
     return [row for row in compare.ROWS if not only or row.probe in only]
 
 
-def _device(devices: Sequence[dict[str, Any]], wanted: str) -> dict[str, Any]:
-    """Choose the GPU by index or UUID. ``Errors: Refused``, saying which there are."""
-    for device in devices:
-        if wanted in {str(device["index"]), device["uuid"]}:
-            return device
-    there = ", ".join(f"{device['index']} ({device['uuid']})" for device in devices)
-    raise Refused(f"--gpu {wanted}: there is no such GPU; there are {there}")
-
-
 def _say(text: str) -> None:
     print(f"gpu-check: {text}", file=sys.stderr, flush=True)
 
@@ -161,15 +177,21 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
         epilog=EXIT_CODES,
     )
     add = parser.add_argument
+    add(
+        "--guest",
+        action="store_true",
+        help="instead: what gpud costs a program beside it, what moves its figures, and how many "
+        "contexts the driver stands",
+    )
     add("--quick", action="store_true", help=f"{QUICK_PAIRS} pairs, no other tools, no sanitizer")
     add("--pairs", type=_positive, help=f"pairs of runs ({PAIRS})")
     add(
         "--seconds",
         type=float,
-        default=SECONDS,
-        help="begin no pair that would end later (%(default)g)",
+        help=f"begin no pair that would end later ({SECONDS:g}); with --guest how long the "
+        f"workload runs ({guest.WORKLOAD_S:g})",
     )
-    add("--only", action="append", default=[], metavar="PROBE", help="one probe; repeatable")
+    add("--only", action="append", default=[], metavar="NAME", help="one probe or part; repeatable")
     add(
         "--gpu", default="0", metavar="INDEX|UUID", help="which GPU, in PCI bus order (%(default)s)"
     )

@@ -8,7 +8,7 @@
 
 enum { MOST_FIGURES = 64 };
 
-static struct { char name[64], unit[24], variant[64]; double median, minimum, maximum; int count; }
+static struct { char name[64], unit[24], variant[64]; struct rate rate; int count; }
 figures[MOST_FIGURES];
 static struct { char name[64], why[256]; } gaps[MOST_FIGURES];
 static char checked[MOST_FIGURES][64];
@@ -65,19 +65,16 @@ int small_integer(struct chance *chance, int most)
     return (int)((next_random(chance) >> 32) * (uint64_t)(2 * most + 1) >> 32) - most;
 }
 
-void figure(const char *name, const char *unit, double median, double minimum, double maximum,
-            int count, const char *variant)
+void figure(const char *name, const char *unit, struct rate rate, int count, const char *variant)
 {
     if (figure_count == MOST_FIGURES)
         fail("more than %d figures", MOST_FIGURES);
-    if (!(median > 0) || median > 1e18)
-        fail("%s: the driver's clock gives %g %s", name, median, unit);
+    if (!(rate.median > 0) || rate.median > 1e18)
+        fail("%s: the driver's clock gives %g %s", name, rate.median, unit);
     snprintf(figures[figure_count].name, sizeof figures->name, "%s", name);
     snprintf(figures[figure_count].unit, sizeof figures->unit, "%s", unit);
     snprintf(figures[figure_count].variant, sizeof figures->variant, "%s", variant);
-    figures[figure_count].median = median;
-    figures[figure_count].minimum = minimum;
-    figures[figure_count].maximum = maximum;
+    figures[figure_count].rate = rate;
     figures[figure_count++].count = count;
 }
 
@@ -116,14 +113,16 @@ void report(void)
     printf(", \"uuid\": \"%s\", \"library\": ", gpu.uuid);
     text(gpu.library);
     printf(", \"driver_version\": %d, \"compute_capability\": \"%d.%d\", \"sm_count\": %d, "
-           "\"l2_bytes\": %d},\n \"figures\": {", gpu.driver_version, gpu.major, gpu.minor,
-           gpu.sm_count, gpu.l2_bytes);
+           "\"l2_bytes\": %d, \"peak_bytes_per_second\": %.9g},\n \"figures\": {",
+           gpu.driver_version, gpu.major, gpu.minor, gpu.sm_count, gpu.l2_bytes,
+           gpu.peak_bytes_per_second);
     for (int i = 0; i < figure_count; i++) {
         printf("%s\n  ", i ? "," : "");
         text(figures[i].name);
         printf(": {\"unit\": \"%s\", \"median\": %.9g, \"minimum\": %.9g, \"maximum\": %.9g, "
-               "\"n\": %d, \"variant\": ", figures[i].unit, figures[i].median, figures[i].minimum,
-               figures[i].maximum, figures[i].count);
+               "\"n\": %d, \"settled\": %s, \"variant\": ", figures[i].unit, figures[i].rate.median,
+               figures[i].rate.minimum, figures[i].rate.maximum, figures[i].count,
+               figures[i].rate.settled ? "true" : "false");
         text(figures[i].variant);
         putchar('}');
     }
@@ -162,7 +161,7 @@ double elapsed_s(enqueue run, void *context, int repeats)
     return host_time_counts && wall_s > gpu_s ? wall_s : gpu_s;
 }
 
-static int batch_size(enqueue run, void *context)
+int batch_size(enqueue run, void *context)
 {
     elapsed_s(run, context, 1); /* the first one may load, and wakes the GPU */
     double one_s = elapsed_s(run, context, 1);
@@ -177,7 +176,7 @@ static bool warmed(enqueue run, void *context, int repeats)
     double last[3] = {0}, used_s = 0;
     int64_t until = now_ns() + (int64_t)(2e9 * WARM_UP_S);
     for (int i = 0; used_s < WARM_UP_S && now_ns() < until; i++) {
-        last[i % 3] = elapsed_s(run, context, repeats);
+        last[i % 3] = elapsed_s(run, context, LONGER * repeats);
         used_s += last[i % 3];
         double low = last[0], high = last[0];
         for (int j = 1; j < 3; j++) {
@@ -190,10 +189,11 @@ static bool warmed(enqueue run, void *context, int repeats)
     return false;
 }
 
-void warm_up(enqueue run, void *context)
+bool warm_up(enqueue run, void *context)
 {
-    warmed(run, context, batch_size(run, context));
+    bool settled = warmed(run, context, batch_size(run, context));
     synchronize();
+    return settled;
 }
 
 struct rate rate_of(enqueue run, void *context, double work)

@@ -4,27 +4,33 @@
 
 #include "driver.h"
 
-enum { BATCHES = 9, MOST_REPEATS = 1000 };
-#define BATCH_S 0.02   /* long beside an event's resolution of half a microsecond */
-#define WARM_UP_S 1.0  /* at most: until three batches agree within WITHIN */
+/* As gpud's throughput.py has them: the clocks of a GPU depend on how long it is loaded. */
+enum { LONGEST_S = 240 }; /* a driver call that never returns ends here, by SIGALRM */
+enum { BATCHES = 7, LONGER = 2, MOST_REPEATS = 10000 };
+#define BATCH_S 0.008
+#define WARM_UP_S 1.0 /* at most: until three batches, LONGER times as long, agree within WITHIN */
 #define WITHIN 0.02
 #define MIB ((size_t)1 << 20)
 
 struct options {
     uint64_t seed;
+    bool loop; /* multiply until the end of stdin, see guest.c */
     bool once; /* launch and verify each kernel, time nothing: for compute-sanitizer */
     const char *cublas;
     size_t triad_bytes, copy_bytes, pageable_bytes, device_copy_bytes; /* of one array or buffer */
-    unsigned bodies, matmul_n, tensor_n, launches, graph_nodes;
+    unsigned contexts, bodies, matmul_n, tensor_n, launches, graph_nodes;
 };
 
 int64_t now_ns(void);
 int64_t median_ns(int64_t *values, long count);    /* sorts them */
 int64_t quantile_ns(const int64_t *sorted, long count, double q);
 
+struct rate {
+    double median, minimum, maximum;
+    bool settled; /* the clocks were up: three batches of the warm-up agreed */
+};
 /* One figure by its name: rates per second, latencies in seconds. */
-void figure(const char *name, const char *unit, double median, double minimum, double maximum,
-            int count, const char *variant);
+void figure(const char *name, const char *unit, struct rate rate, int count, const char *variant);
 /* A kernel whose result was compared, and a figure that this machine cannot offer. */
 void verified(const char *what);
 void missing(const char *name, const char *why);
@@ -33,17 +39,15 @@ void report(void);
 /* Put work on the streams; called without any wait in between. */
 typedef void (*enqueue)(void *context);
 
-struct rate {
-    double median, minimum, maximum; /* of `work` per second */
-    bool settled;
-};
-/* Warm up by the same work until it settles, then time batches between events on gpu.stream. */
+/* Warm up by the same work until it settles, then time batches between events on gpu.stream: the
+ * rate of `work` per second. */
 struct rate rate_of(enqueue run, void *context, double work);
 extern bool host_time_counts; /* where an event need not see all: copies of ordinary memory */
 double elapsed_s(enqueue run, void *context, int repeats);
+int batch_size(enqueue run, void *context);
 
-/* Lift the clocks by load, as a latency is measured on a GPU that is awake. */
-void warm_up(enqueue run, void *context);
+/* Lift the clocks by load, as a latency is measured on a GPU that is awake; true where they are. */
+bool warm_up(enqueue run, void *context);
 
 struct chance { uint64_t state; };
 uint64_t next_random(struct chance *chance);
@@ -61,6 +65,7 @@ struct variant {
     bool small; /* for small sizes only: verified with --once, never timed */
 };
 const struct variant *next_variant(const char *item, const struct variant *last);
+bool every_variant_can(const char *item, size_t n);
 
 struct launch {
     CUhandle function;
@@ -74,7 +79,7 @@ void launch_once(void *launch);
 /* Time and verify every variant of an item, and keep the fastest under `name`. `check` ends the
  * program where a result is wrong; the output is poisoned before the launch that it looks at. */
 struct item {
-    const char *name, *unit;
+    const char *name, *unit, *figure; /* figure: its name, where it is another */
     size_t n;         /* what the variants' shapes count */
     double work;      /* of one launch, in the figure's unit times a second */
     void *parameters[8];
@@ -95,8 +100,16 @@ void measure_nbody(const struct options *options);
 void measure_matmul(const struct options *options);
 void measure_tensor(const struct options *options);
 
+/* guest.c: call `run` until stdin ends, and print how often by when. */
+void loop(enqueue run, void *context, const char *name);
+/* Make and give back so many contexts, or as many as the driver grants; print what happened. */
+void count_contexts(unsigned count);
+
 /* cublas.c: the same products by cuBLAS; says what is missing where it cannot be loaded. */
 enum cublas_kind { SINGLE, TENSOR };
+/* Prepare a product; says why there is none. */
+const char *cublas_product(const struct options *options, enum cublas_kind kind, CUdeviceptr a,
+                           CUdeviceptr b, CUdeviceptr c, unsigned n, enqueue *run, void **context);
 void measure_cublas(const struct options *options, enum cublas_kind kind, CUdeviceptr a,
                     CUdeviceptr b, CUdeviceptr c, unsigned n,
                     void (*check)(void *context, const char *variant), void *context);

@@ -5,9 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LARGEST_COPY (256 * MIB)
-static const size_t copy_sizes[] = {0, 16 * MIB, 64 * MIB, 256 * MIB}; /* 0: as gpud does it */
-
 struct triad { float *a, *b, *c, scale; CUdeviceptr output; size_t count; };
 
 static void check_triad(void *context, const char *variant)
@@ -48,13 +45,12 @@ void measure_triad(const struct options *options)
 
 struct copied { CUdeviceptr to, from; size_t size; unsigned char *sent, *received; };
 
-static void check_copied(void *context, const char *variant)
+static void check_copied(struct copied *copied)
 {
-    struct copied *copied = context;
     memset(copied->received, 0, copied->size);
     download(copied->received, copied->to, copied->size);
     if (memcmp(copied->received, copied->sent, copied->size))
-        fail("%s: the bytes that arrived are not those that were sent", variant);
+        fail("cuMemcpyDtoDAsync: the bytes that arrived are not those that were sent");
 }
 
 static void copy_on_device(void *context)
@@ -71,32 +67,26 @@ static void fill_random(unsigned char *bytes, size_t size, struct chance *chance
     }
 }
 
+/* By the driver's own copy, as gpud does it. */
 void measure_device_copy(const struct options *options)
 {
+    if (options->once)
+        return; /* there is no kernel in it */
+    if (!cu.cuMemcpyDtoDAsync_v2) {
+        missing("device_copy", "the driver does not define cuMemcpyDtoDAsync_v2");
+        return;
+    }
     struct chance chance = {options->seed};
     size_t bytes = options->device_copy_bytes / 16 * 16;
     struct copied copied = {device_memory(bytes), device_memory(bytes), bytes, memory(bytes),
                             memory(bytes)};
     fill_random(copied.sent, bytes, &chance);
     upload(copied.from, copied.sent, bytes);
-    double work = 2.0 * (double)bytes; /* read and written */
-    if (!options->once && !cu.cuMemcpyDtoDAsync_v2)
-        missing("device_copy_engine", "the driver does not define cuMemcpyDtoDAsync_v2");
-    else if (!options->once) {
-        struct rate rate = rate_of(copy_on_device, &copied, work);
-        poison(copied.to, bytes);
-        copy_on_device(&copied);
-        check_copied(&copied, "cuMemcpyDtoDAsync");
-        figure("device_copy_engine", "bytes_per_second", rate.median, rate.minimum, rate.maximum,
-               BATCHES, "cuMemcpyDtoDAsync");
-    }
-    unsigned n4 = (unsigned)(bytes / 16);
-    struct item item = {
-        .name = "device_copy", .unit = "bytes_per_second", .n = n4, .work = work,
-        .parameters = {&copied.to, &copied.from, &n4},
-        .output = copied.to, .output_bytes = bytes, .check = check_copied, .context = &copied,
-    };
-    run_item(&item, options);
+    struct rate rate = rate_of(copy_on_device, &copied, 2.0 * (double)bytes); /* read, written */
+    poison(copied.to, bytes);
+    copy_on_device(&copied);
+    check_copied(&copied);
+    figure("device_copy", "bytes_per_second", rate, BATCHES, "");
     device_memory_free_all();
     free(copied.sent), free(copied.received);
 }
@@ -146,29 +136,34 @@ static void check_bus(struct bus *bus, enqueue run, const char *name, unsigned c
         fail("%s: the bytes that went in are not those that were sent", name);
 }
 
-/* At the size that gpud uses, and at the best of several. */
-static void measure_bus(struct bus bus, size_t usual, size_t most, enqueue run, const char *name,
-                        unsigned char *spare)
+static void measure_bus(struct bus *bus, enqueue run, const char *name, unsigned char *spare)
 {
-    struct rate best = {0};
-    size_t best_size = 0;
-    for (size_t i = 0; i < sizeof copy_sizes / sizeof *copy_sizes; i++) {
-        bus.size = copy_sizes[i] ? copy_sizes[i] : usual;
-        if (bus.size > most)
-            continue;
-        struct rate rate = rate_of(run, &bus, (double)bus.size * (run == copy_both ? 2 : 1));
-        if (!i)
-            figure(name, "bytes_per_second", rate.median, rate.minimum, rate.maximum, BATCHES, "");
-        if (rate.median > best.median) {
-            best = rate;
-            best_size = bus.size;
-        }
-        check_bus(&bus, run, name, spare);
+    struct rate rate = rate_of(run, bus, (double)bus->size * (run == copy_both ? 2 : 1));
+    check_bus(bus, run, name, spare);
+    figure(name, "bytes_per_second", rate, BATCHES, "");
+}
+
+static void measure_pinned(struct bus bus, unsigned char *spare, struct chance *chance)
+{
+    bus.from = pinned_memory(bus.size);
+    bus.to = bus.from ? pinned_memory(bus.size) : NULL;
+    if (bus.to) {
+        fill_random(bus.from, bus.size, chance);
+        measure_bus(&bus, copy_in, "host_to_device", spare);
+        measure_bus(&bus, copy_out, "device_to_host", spare);
+        bus.size /= 2; /* gpud's two halves */
+        if (cu.cuStreamWaitEvent)
+            measure_bus(&bus, copy_both, "both", spare);
+        else
+            missing("both", "the driver does not define cuStreamWaitEvent");
+        CHECK(cuMemFreeHost, bus.to);
+    } else {
+        missing("host_to_device", "the driver grants no page-locked memory of this size");
+        missing("device_to_host", "the driver grants no page-locked memory of this size");
+        missing("both", "the driver grants no page-locked memory of this size");
     }
-    char best_name[64], size[32];
-    snprintf(best_name, sizeof best_name, "%s_best", name);
-    snprintf(size, sizeof size, "%zu bytes", best_size);
-    figure(best_name, "bytes_per_second", best.median, best.minimum, best.maximum, BATCHES, size);
+    if (bus.from)
+        CHECK(cuMemFreeHost, bus.from);
 }
 
 void measure_copies(const struct options *options)
@@ -176,48 +171,20 @@ void measure_copies(const struct options *options)
     if (options->once)
         return; /* there is no kernel in it */
     struct chance chance = {options->seed};
-    size_t usual = options->copy_bytes, free_bytes, total_bytes;
-    usual = usual > options->pageable_bytes ? usual : options->pageable_bytes;
-    size_t most = usual > LARGEST_COPY ? usual : LARGEST_COPY;
-    CHECK(cuMemGetInfo_v2, &free_bytes, &total_bytes);
-    while (most / 2 >= usual && most > free_bytes / 4)
-        most /= 2;
-    unsigned char *from = NULL, *to = NULL;
-    for (;; most /= 2) { /* page-locked memory is scarce under WSL */
-        from = pinned_memory(most);
-        to = from ? pinned_memory(most) : NULL;
-        if (to || most / 2 < usual)
-            break;
-        if (from)
-            CHECK(cuMemFreeHost, from);
-    }
-    unsigned char *spare = memory(most), *ordinary = memory(most);
-    struct bus bus = {device_memory(most), device_memory(most), from, to, 0};
-    usual = options->copy_bytes;
-    if (to) {
-        fill_random(from, most, &chance);
-        measure_bus(bus, usual, most, copy_in, "host_to_device", spare);
-        measure_bus(bus, usual, most, copy_out, "device_to_host", spare);
-        if (cu.cuStreamWaitEvent)
-            measure_bus(bus, usual, most, copy_both, "both", spare);
-        else
-            missing("both", "the driver does not define cuStreamWaitEvent");
-        CHECK(cuMemFreeHost, to);
-    } else {
-        missing("host_to_device", "the driver grants no page-locked memory of this size");
-        missing("device_to_host", "the driver grants no page-locked memory of this size");
-        missing("both", "the driver grants no page-locked memory of this size");
-    }
-    if (from)
-        CHECK(cuMemFreeHost, from);
-    bus.from = memory(most);
-    bus.to = ordinary;
-    fill_random(bus.from, most, &chance);
-    memset(ordinary, 0, most);
+    size_t pinned = options->copy_bytes, pageable = options->pageable_bytes;
+    size_t most = pinned > pageable ? pinned : pageable;
+    unsigned char *spare = memory(most);
+    struct bus bus = {device_memory(most), device_memory(most), NULL, NULL, pinned};
+    measure_pinned(bus, spare, &chance);
+    bus.size = pageable;
+    bus.from = memory(pageable);
+    bus.to = memory(pageable);
+    fill_random(bus.from, pageable, &chance);
+    memset(bus.to, 0, pageable);
     host_time_counts = true; /* the driver copies through memory of its own before it submits */
-    measure_bus(bus, options->pageable_bytes, most, copy_in, "pageable_host_to_device", spare);
-    measure_bus(bus, options->pageable_bytes, most, copy_out, "pageable_device_to_host", spare);
+    measure_bus(&bus, copy_in, "pageable_host_to_device", spare);
+    measure_bus(&bus, copy_out, "pageable_device_to_host", spare);
     host_time_counts = false;
     device_memory_free_all();
-    free(bus.from), free(ordinary), free(spare);
+    free(bus.from), free(bus.to), free(spare);
 }

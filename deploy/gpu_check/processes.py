@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from signal import SIGALRM
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Figure:
     maximum: float
     n: int
     variant: str = ""  # which kernel or size it belongs to, where there is a choice
+    settled: bool | None = None  # the clocks were up; None: that run says it of all its figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Run:
     failure: str | None
     conditions: dict[str, Any]
     verified: tuple[str, ...] = ()
+    clocks: dict[str, float] = field(default_factory=dict)  # see ``clocks.py``
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,46 +74,66 @@ class Child:
 
     def run(self, spec: dict[str, Any], uuid: str, seed: int) -> Run:
         """Run one probe once. Errors: none; whatever happens is in the result."""
-        job = {
-            "probe": spec["name"],
-            "gpu": uuid,
-            "cuda_library": self.library,
-            "budget_s": spec["budget_s"],
-            "seed": seed,
-        }
+        return self.runs([(spec, seed)], uuid)[0]
+
+    def runs(
+        self, jobs: Sequence[tuple[dict[str, Any], int]], uuid: str, **environment: str
+    ) -> list[Run]:
+        """Run probes one after the other in one context, each with its seed.
+
+        Errors: none; whatever happens is in the results.
+        """
+        lines = [
+            json.dumps(
+                {
+                    "probe": spec["name"],
+                    "gpu": uuid,
+                    "cuda_library": self.library,
+                    "budget_s": spec["budget_s"],
+                    "seed": seed,
+                }
+            )
+            for spec, seed in jobs
+        ]
         try:
-            document = self._document("--serve", json.dumps(job))
+            documents = self._documents("--serve", "\n".join(lines), environment)
         except Refused as error:
-            return failed(str(error))
-        if failure := document.get("failure"):
-            return failed(words(failure))
-        return Run(
-            figures={
-                sample["mode"]: Figure(
-                    sample["median"],
-                    sample["unit"],
-                    sample["minimum"],
-                    sample["maximum"],
-                    sample["n"],
-                )
-                for sample in document["samples"]
-            },
-            missing={
-                gap["mode"]: f"{gap['reason']}: {gap['detail']}" for gap in document["missing"]
-            },
-            failure=None,
-            conditions=document["conditions"] | {"gpu_seconds": document["gpu_seconds"]},
-        )
+            return [failed(str(error))] * len(jobs)
+        absent = [failed("gpud.child ended before this run")] * (len(jobs) - len(documents))
+        return [child_run(document) for document in documents] + absent
+
+    def _document(self, option: str, given: str) -> dict[str, Any]:
+        return self._documents(option, given, {})[0]
 
     @staticmethod
-    def _document(option: str, given: str) -> dict[str, Any]:
-        ended = finished([sys.executable, "-P", str(CHILD), option], given)
+    def _documents(option: str, given: str, environment: dict[str, str]) -> list[dict[str, Any]]:
+        command = [sys.executable, "-P", str(CHILD), option]
+        ended = finished(command, given, os.environ | environment)
         try:
-            document: dict[str, Any] = json.loads(ended.stdout)
-        except ValueError as error:
-            said = ended.stderr.strip()[-2000:]
-            raise Refused(f"gpud.child {option} ended with {ended.returncode}: {said}") from error
-        return document
+            documents = [json.loads(line) for line in ended.stdout.splitlines()]
+        except ValueError:
+            documents = []
+        if not documents:
+            words = ended.stderr.strip()[-2000:]
+            raise Refused(f"gpud.child {option} ended with {ended.returncode}: {words}")
+        return documents
+
+
+def child_run(document: dict[str, Any]) -> Run:
+    """Read what gpud's child reports of one run."""
+    if failure := document.get("failure"):
+        return replace(failed(words(failure)), conditions=document["conditions"])
+    return Run(
+        figures={
+            sample["mode"]: Figure(
+                *(sample[name] for name in ("median", "unit", "minimum", "maximum", "n"))
+            )
+            for sample in document["samples"]
+        },
+        missing={gap["mode"]: f"{gap['reason']}: {gap['detail']}" for gap in document["missing"]},
+        failure=None,
+        conditions=document["conditions"] | {"gpu_seconds": document["gpu_seconds"]},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +168,11 @@ def reference_run(code: int, stdout: str, stderr: str) -> Run:
     if code:
         how = f"ended with code {code}"
         if code < 0:
-            how = "did not end within its time" if -code == SIGALRM else f"ended by signal {-code}"
+            how = (
+                "did not end within its time"
+                if -code == signal.SIGALRM
+                else f"ended by signal {-code}"
+            )
         said = "; ".join(line.strip() for line in stderr.splitlines() if line.strip())
         return failed(said[-2000:] or f"the reference program {how}")
     try:
@@ -175,19 +202,29 @@ def words(failure: dict[str, Any]) -> str:
 def finished(
     command: Sequence[str], given: str, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a process to its end. ``Errors: Refused`` where it cannot be started or never ends."""
+    """Run a process to its end. ``Errors: Refused`` where it cannot be started or never ends.
+
+    Ctrl-C does not reach it, and nobody ends it: it may have work on the GPU. Whoever interrupts
+    the check waits until it has given back what it took.
+    """
     try:
-        return subprocess.run(
+        process = subprocess.Popen(
             command,
-            input=given,
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
-            check=False,
-            timeout=LONGEST_S,
             env=environment,
+            start_new_session=True,
         )
     except OSError as error:
         raise Refused(f"{command[0]} cannot be started: {error.strerror}") from error
+    try:
+        stdout, stderr = process.communicate(given, timeout=LONGEST_S)
     except subprocess.TimeoutExpired as error:
         raise Refused(f"{command[0]} did not end within {LONGEST_S} s") from error
+    except BaseException:
+        process.communicate()
+        raise
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)

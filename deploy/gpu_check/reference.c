@@ -13,8 +13,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LONGEST_S = 240 }; /* a driver call that never returns ends here, by the default SIGALRM */
-
 static const struct {
     const char *name;
     void (*measure)(const struct options *options);
@@ -36,6 +34,8 @@ static const char usage_text[] =
     "  --gpu UUID             else the first in PCI bus order\n"
     "  --cublas PATH          also measure the matrix products by this library\n"
     "  --once                 launch and verify each kernel, time nothing\n"
+    "  --loop                 with --only matmul: multiply until the end of stdin\n"
+    "  --contexts N           make and give back so many contexts, nothing else\n"
     "  --seed N  --launches N  --graph-nodes N  --bodies N  --matmul N  --tensor N\n"
     "  --triad-bytes N  --copy-bytes N  --pageable-bytes N  --device-copy-bytes N\n";
 
@@ -77,12 +77,12 @@ static void choose_sizes(struct options *options)
 
 int main(int argc, char **argv)
 {
-    enum { ONLY = 256, MODULE, PREFIX, LIBRARY, GPU, CUBLAS, ONCE, SEED, LAUNCHES, NODES, BODIES,
+    enum { ONLY = 256, MODULE, PREFIX, LIBRARY, GPU, CUBLAS, ONCE, LOOP, CONTEXTS, SEED, LAUNCHES, NODES, BODIES,
            MATMUL, TENSOR_N, TRIAD_BYTES, COPY_BYTES, PAGEABLE_BYTES, DEVICE_COPY_BYTES };
     static const struct option known[] = {
         {"only", 1, NULL, ONLY}, {"module", 1, NULL, MODULE}, {"prefix", 1, NULL, PREFIX},
         {"library", 1, NULL, LIBRARY}, {"gpu", 1, NULL, GPU}, {"cublas", 1, NULL, CUBLAS},
-        {"once", 0, NULL, ONCE}, {"seed", 1, NULL, SEED}, {"launches", 1, NULL, LAUNCHES},
+        {"once", 0, NULL, ONCE}, {"loop", 0, NULL, LOOP}, {"contexts", 1, NULL, CONTEXTS}, {"seed", 1, NULL, SEED}, {"launches", 1, NULL, LAUNCHES},
         {"graph-nodes", 1, NULL, NODES}, {"bodies", 1, NULL, BODIES}, {"matmul", 1, NULL, MATMUL},
         {"tensor", 1, NULL, TENSOR_N}, {"triad-bytes", 1, NULL, TRIAD_BYTES},
         {"copy-bytes", 1, NULL, COPY_BYTES}, {"pageable-bytes", 1, NULL, PAGEABLE_BYTES},
@@ -118,6 +118,8 @@ int main(int argc, char **argv)
         case GPU: uuid = optarg; break;
         case CUBLAS: options.cublas = optarg; break;
         case ONCE: options.once = true; break;
+        case LOOP: options.loop = true; break;
+        case CONTEXTS: options.contexts = (unsigned)number(name, optarg, 1, 10000, 1); break;
         case SEED: options.seed = number(name, optarg, 0, UINT64_MAX, 1); break;
         case LAUNCHES: options.launches = (unsigned)number(name, optarg, 1, 1000000, 1); break;
         case NODES: options.graph_nodes = (unsigned)number(name, optarg, 1, 100000, 1); break;
@@ -142,7 +144,12 @@ int main(int argc, char **argv)
     if (!module_count)
         usage("--module", "at least one is needed");
     alarm(LONGEST_S);
-    driver_open(library, uuid);
+    driver_find(library, uuid);
+    if (options.contexts) {
+        count_contexts(options.contexts);
+        return 0;
+    }
+    driver_open();
     for (int i = 0; i < module_count; i++)
         kernels_load(modules[i]);
     choose_sizes(&options);
@@ -150,6 +157,7 @@ int main(int argc, char **argv)
         if (!chosen || wanted[i])
             items[i].measure(&options);
     driver_close();
-    report();
+    if (!options.loop)
+        report();
     return 0;
 }

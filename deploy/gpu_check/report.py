@@ -12,19 +12,19 @@ from gpud.core.stats import human
 from gpud.core.text import escaped
 
 from .compare import Verdict
+from .processes import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from .compare import Judged, Round
     from .sanitize import Checked
-    from .tools import Figures
 
 SCHEMA_VERSION = 1
-HEADINGS = ("Mode", "gpud", "C", "Ratio", "Spread", "Target", "Verdict")
-BYTES = "bytes_per_second"
-RATES = dict.fromkeys(("matmul", "tensor"), "flops_per_second")
+HEADINGS = ("Mode", "gpud", "Other", "Ratio", "Spread", "Target", "Verdict")
+ROUNDS = ("Pair", "Probe", "First", "gpud: settled", "clocks", "C: settled", "clocks")
+UNITS = {"sm_mhz": "SM MHz", "memory_mhz": "memory MHz", "celsius": "°C", "watts": "W"}
 SAYS = {
     Verdict.HELD: "held",
     Verdict.MISSED: "MISSED",
@@ -39,7 +39,7 @@ def cells(judged: Judged) -> tuple[str, ...]:
     ratio = judged.ratio
     ratios = judged.ratios
     return (
-        f"{judged.row.probe}.{judged.row.mode}",
+        judged.row.name,
         middle(judged.ours, judged.unit),
         middle(judged.theirs, judged.unit),
         "-" if ratio is None else f"{ratio:.4f}",
@@ -74,7 +74,7 @@ class Found:
     facts: dict[str, Any]
     rows: list[Judged]
     rounds: list[Round]
-    tools: Figures
+    nvbandwidth: dict[str, float]
     tools_absent: dict[str, str]
     without_reference: list[str]
     sanitized: list[Checked]
@@ -91,7 +91,7 @@ def document(found: Found) -> dict[str, Any]:
             for row in found.rows
         ],
         "rounds": [asdict(each) for each in found.rounds],
-        "tools": found.tools,
+        "nvbandwidth": found.nvbandwidth,
         "tools_absent": found.tools_absent,
         "without_reference": found.without_reference,
         "sanitizer": [asdict(checked) for checked in found.sanitized],
@@ -122,6 +122,8 @@ def page(found: Found) -> str:
         "",
         *beside(found),
         *sanitizer_lines(found.sanitized),
+        "",
+        *clock_lines(found.rounds),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -149,14 +151,15 @@ def circumstances(facts: dict[str, Any]) -> dict[str, str]:
 
 def sentence(judged: Judged) -> str:
     """One row in words."""
-    name, target = f"`{judged.row.probe}.{judged.row.mode}`", judged.row.target
+    name, target = f"`{judged.row.name}`", judged.row.target
     if judged.ratio is None:
         return f"- {name}: no ratio. {plain(judged.reason or 'Neither side has a figure.')}"
     ours, theirs = middle(judged.ours, judged.unit), middle(judged.theirs, judged.unit)
     best = f" ({plain(judged.best)})" if judged.best else ""
     text = (
-        f"- {name}: gpud {ours}, C {theirs}{best}; the ratio is {judged.ratio:.4f} "
-        f"({min(judged.ratios):.4f} to {max(judged.ratios):.4f} in {len(judged.ratios)} pairs)"
+        f"- {name}: gpud {ours}, {judged.row.against} {theirs}{best}; the ratio is "
+        f"{judged.ratio:.4f} ({min(judged.ratios):.4f} to "
+        f"{max(judged.ratios):.4f} in {len(judged.ratios)} pairs)"
     )
     if judged.same:
         text += f"; gpud's own kernel, launched by C, {middle(judged.same, judged.unit)}"
@@ -166,15 +169,23 @@ def sentence(judged: Judged) -> str:
 
 
 def written(folder: Path, found: Found) -> tuple[str, str]:
-    """Write the document and the page; give their paths. ``Errors: OSError``."""
+    """Write the document and the page; give their paths. ``Errors: Refused``."""
     name = found.facts["machine"]["gpu"]["name"]
     stem = f"{found.facts['date'][:10]}-{slug(name)}"
-    folder.mkdir(parents=True, exist_ok=True)
-    data, words = folder / f"{stem}.json", folder / f"{stem}.md"
-    text = json.dumps(document(found), indent=1, sort_keys=True, allow_nan=False)
-    data.write_text(text + "\n", encoding="utf-8")
-    words.write_text(page(found), encoding="utf-8")
-    return str(data), str(words)
+    return kept(folder, stem, document(found), page(found))
+
+
+def kept(folder: Path, stem: str, content: dict[str, Any], words: str) -> tuple[str, str]:
+    """Write a document and its page; give their paths. ``Errors: Refused``."""
+    text = json.dumps(content, indent=1, sort_keys=True, allow_nan=False)
+    data, beside = folder / f"{stem}.json", folder / f"{stem}.md"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        data.write_text(text + "\n", encoding="utf-8")
+        beside.write_text(words, encoding="utf-8")
+    except OSError as error:
+        raise Refused(f"--out {folder}: {error.strerror}") from error
+    return str(data), str(beside)
 
 
 def slug(name: str) -> str:
@@ -193,27 +204,49 @@ def _clocks(condition: dict[str, str]) -> str:
     return ", ".join(told) or "not told: nvidia-smi does not answer"
 
 
-def cublas(rounds: Sequence[Round]) -> dict[str, float]:
-    """Give the medians of what cuBLAS reached in the reference's runs, by row."""
-    found: dict[str, list[float]] = {}
+def clock_lines(rounds: Sequence[Round]) -> list[str]:
+    """Lay out the clocks of both sides in every round: a round at unequal ones proves nothing."""
+    lines = [
+        "The highest clocks of each run as nvidia-smi gives them, and whether the warm-up settled:",
+        "",
+        f"| {' | '.join(ROUNDS)} |",
+        f"|{'---|' * len(ROUNDS)}",
+    ]
+    pairs: dict[str, int] = {}
     for each in rounds:
-        for name, figure in (each.best.figures if each.best else {}).items():
-            if name.endswith("_cublas"):
-                found.setdefault(name.removesuffix("_cublas"), []).append(figure.median)
-    return {name: median(values) for name, values in found.items()}
+        pair = pairs[each.probe] = pairs.get(each.probe, 0) + 1
+        warm = {n: f for n, f in each.theirs.figures.items() if not n.endswith("_cold")}
+        settled = [figure.settled for figure in warm.values()]
+        row = (
+            str(pair),
+            each.probe,
+            each.first,
+            _settled([each.ours.conditions.get("settled")]),
+            readings(each.ours.clocks),
+            _settled(settled),
+            readings(each.theirs.clocks),
+        )
+        lines.append(f"| {' | '.join(row)} |")
+    return lines
+
+
+def _settled(values: Iterable[object]) -> str:
+    """Say whether all warm-ups of a run did, as far as they say."""
+    told = [value for value in values if isinstance(value, bool)]
+    return "-" if not told else "yes" if all(told) else "no"
+
+
+def readings(clocks: dict[str, float]) -> str:
+    """Write the clocks of a run."""
+    return ", ".join(f"{clocks[name]:g} {unit}" for name, unit in UNITS.items() if name in clocks)
 
 
 def beside(found: Found) -> list[str]:
-    """Say what else was measured, and what was not there to be asked."""
-    lines = []
-    library = cublas(found.rounds)
-    for tool, figures in (found.tools | ({"cuBLAS": library} if library else {})).items():
-        told = [f"{name} {human(value, RATES.get(name, BYTES))}" for name, value in figures.items()]
-        lines.append(f"- {plain(tool)}: {', '.join(told)}.")
-    lines += [f"- {plain(tool)}: {plain(why)}." for tool, why in found.tools_absent.items()]
+    """Say what was not there to be asked."""
+    lines = [f"- {plain(tool)}: {plain(why)}." for tool, why in found.tools_absent.items()]
     if found.without_reference:
         lines.append(f"- Without a reference: {', '.join(found.without_reference)}.")
-    return ["Beside them:", "", *lines, ""] if lines else []
+    return ["Not compared:", "", *lines, ""] if lines else []
 
 
 def sanitizer_lines(sanitized: Sequence[Checked]) -> list[str]:

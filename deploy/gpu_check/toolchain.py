@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from .processes import Refused
+from .processes import Refused, finished
 
 HERE = Path(__file__).parent
 SOURCES = tuple(sorted(HERE.glob("*.c")))
@@ -122,12 +122,7 @@ def _packaged() -> list[Path]:
 
 def _run(*command: str) -> str:
     """Run a compiler; what it said on both channels."""
-    try:
-        ended = subprocess.run(
-            command, capture_output=True, encoding="utf-8", errors="replace", check=False
-        )
-    except OSError as error:
-        raise Refused(f"{command[0]} cannot be started: {error.strerror}") from error
+    ended = finished(command, "")
     said = ended.stdout + ended.stderr
     if ended.returncode:
         raise Refused(f"{' '.join(command)}\n{said.strip()[-4000:]}")

@@ -1,18 +1,19 @@
-"""The order of a check: gpud's run, the C program's, gpud's again; then whatever else is there."""
+"""The order of a check: in every second pair the C program goes first."""
 
 from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from . import compare, sanitize, tools
+from . import compare, sanitize
+from .clocks import Clocks
 from .machine import ROOT
 from .processes import failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from .processes import Child, Reference, Run
@@ -21,7 +22,6 @@ OWN_PREFIX = "gpud_"
 PRODUCTS = ("matmul", "tensor")
 WITH_KERNELS = ("triad", "nbody", *PRODUCTS)
 TARGET = re.compile(r"^\.target sm_(\d+)", re.MULTILINE)
-MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,13 @@ class Sides:
     reference: Reference
     own: Reference | None  # the C program with gpud's kernels, where its others are not those
     best: Reference | None = None  # and with cuBLAS: apart, since a fault in it must spoil nothing
+    clocks: Clocks = field(default_factory=Clocks)
+
+    def clocked(self, run: Callable[[], Run]) -> Run:
+        """Do a run, and add the clocks that were seen in it."""
+        begun = time.monotonic()
+        done = run()
+        return replace(done, clocks=self.clocks.between(begun, time.monotonic()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +56,11 @@ class Plan:
 def run(sides: Sides, plan: Plan, say: Callable[[str], None]) -> tuple[list[compare.Round], int]:
     """Run every probe once, then all of them again, while there is time; and say how many pairs.
 
-    gpud goes first in a turn and says what size it chose; the reference does the same work.
+    In the first pair gpud chooses the sizes, and the reference does the same work. In every second
+    pair the reference goes first, at the sizes of the pair before.
     """
     rounds: list[compare.Round] = []
+    chosen: dict[str, list[str]] = {}
     longest = 0.0
     for pair in range(plan.pairs):
         begun = time.monotonic()
@@ -60,29 +69,41 @@ def run(sides: Sides, plan: Plan, say: Callable[[str], None]) -> tuple[list[comp
             return rounds, pair
         for probe in plan.probes:
             say(f"pair {pair + 1} of {plan.pairs}: {probe}")
-            rounds.append(_turn(sides, probe, plan.seed + pair))
+            before = chosen.get(probe) if pair % 2 else None
+            rounds.append(_turn(sides, probe, plan.seed + pair, before))
+            chosen[probe] = sizes(probe, rounds[-1].ours)
         longest = max(longest, time.monotonic() - begun)
     return rounds, plan.pairs
 
 
-def _turn(sides: Sides, probe: str, seed: int) -> compare.Round:
+def _turn(sides: Sides, probe: str, seed: int, before: list[str] | None) -> compare.Round:
+    """Run both sides; ``before`` are the sizes at which the reference goes first."""
+
+    def beside(reference: Reference, chosen: list[str]) -> Run:
+        options = ("--only", probe, "--seed", str(seed), *chosen)
+        return sides.clocked(lambda: reference.run(sides.uuid, *options))
+
     spec = sides.specs.get(probe)
+    sized = probe not in compare.SIZES or bool(before)
+    early = beside(sides.reference, before) if before is not None and sized else None
     if spec is None:
         ours = failed(f"gpud has no probe called {probe}")
     else:
-        ours = sides.child.run(spec, sides.uuid, seed)
+        ours = sides.clocked(lambda: sides.child.run(spec, sides.uuid, seed))
     if ours.failure is not None and spec is not None and probe in compare.SIZES:
         # A size of our own might keep a slow GPU busy for seconds, and Windows would reset it.
-        return compare.Round(probe, ours, failed("not run, since gpud chose no size"))
-    options = ("--only", probe, "--seed", str(seed), *sizes(probe, ours))
-    theirs = sides.reference.run(sides.uuid, *options)
+        return compare.Round(probe, ours, early or failed("not run, since gpud chose no size"))
+    chosen = sizes(probe, ours)
+    if early is not None and chosen != before:
+        early = None  # gpud chose another size this time
+    theirs = early or beside(sides.reference, chosen)
     same = None
     if sides.own is not None and probe in WITH_KERNELS:
-        same = sides.own.run(sides.uuid, *options)
+        same = beside(sides.own, chosen)
     best = None
     if sides.best is not None and probe in PRODUCTS:
-        best = sides.best.run(sides.uuid, *options)
-    return compare.Round(probe, ours, theirs, same, best)
+        best = beside(sides.best, chosen)
+    return compare.Round(probe, ours, theirs, same, best, "C" if early else "gpud")
 
 
 def sizes(probe: str, ours: Run) -> list[str]:
@@ -104,20 +125,6 @@ def own_modules(capability: str) -> tuple[Path, ...]:
         if target and int(target[1]) <= 10 * major + minor:
             found.append(file)
     return tuple(found)
-
-
-def other_tools(uuid: str, rounds: Sequence[compare.Round]) -> tuple[tools.Figures, dict[str, str]]:
-    """Ask the frameworks and nvbandwidth for the same work, at the sizes that gpud used."""
-    used = {each.probe: each.ours.conditions for each in rounds}
-    return tools.measured(
-        uuid,
-        {
-            "triad_bytes": used.get("triad", {}).get("array_bytes", 256 * MIB),
-            "copy_bytes": used.get("copy", {}).get("copy_bytes", 64 * MIB),
-            "matmul": used.get("matmul", {}).get("n", 4096),
-            "tensor": used.get("tensor", {}).get("n", 4096),
-        },
-    )
 
 
 def sanitized(uuid: str, own: Reference) -> tuple[list[sanitize.Checked], str | None]:

@@ -10,7 +10,6 @@ static const struct variant variants[] = {
     {"ref_", "triad", "triad", 256, 0, 0, 256, 1, 0, false},
     {"ref_", "triad", "triad_4", 1024, 0, 0, 256, 1, 0, false},
     {"ref_", "triad", "triad_stride", 0, 0, 4, 512, 1, 0, false},
-    {"ref_", "device_copy", "copy", 1024, 0, 0, 256, 1, 0, false},
     {"ref_", "nbody", "nbody_1_256_1", 256, 0, 0, 256, 1, 0, false},
     {"ref_", "nbody", "nbody_2_128_1", 256, 0, 0, 128, 1, 0, false},
     {"ref_", "nbody", "nbody_1_64_4", 64, 0, 0, 64, 4, 0, false},
@@ -23,8 +22,8 @@ static const struct variant variants[] = {
     {"ref_", "tensor", "tensor_256_128", 128, 256, 0, 256, 1, 96 << 10, false},
     {"gpud_", "triad", "triad", 0, 0, 16, 256, 1, 0, false},
     {"gpud_", "nbody", "nbody", 256, 0, 0, 256, 1, 0, false},
-    {"gpud_", "matmul", "matmul", 64, 64, 0, 16, 16, 0, false},
     {"gpud_", "matmul", "matmul_128", 128, 128, 0, 16, 16, 0, false},
+    {"gpud_", "matmul", "matmul", 64, 64, 0, 16, 16, 0, false},
     {"gpud_", "matmul", "matmul_16", 16, 16, 0, 16, 16, 0, true},
     {"gpud_", "tensor", "matmul_tensor", 128, 128, 0, 256, 1, 0, false},
 };
@@ -38,6 +37,19 @@ const struct variant *next_variant(const char *item, const struct variant *last)
     return NULL;
 }
 
+static bool can(const struct variant *variant, size_t n)
+{
+    return !variant->per_block_y || (n % variant->per_block == 0 && n % variant->per_block_y == 0);
+}
+
+bool every_variant_can(const char *item, size_t n)
+{
+    for (const struct variant *at = NULL; (at = next_variant(item, at));)
+        if (!can(at, n))
+            return false;
+    return true;
+}
+
 bool prepare(struct launch *launch, const struct variant *variant, size_t n)
 {
     *launch = (struct launch){
@@ -47,13 +59,11 @@ bool prepare(struct launch *launch, const struct variant *variant, size_t n)
         .block_y = variant->block_y,
         .shared_bytes = variant->shared_bytes,
     };
-    if (!launch->function)
+    if (!launch->function || !can(variant, n))
         return false;
     if (variant->blocks_per_sm) {
         launch->grid_x = variant->blocks_per_sm * (unsigned)gpu.sm_count;
     } else if (variant->per_block_y) {
-        if (n % variant->per_block || n % variant->per_block_y)
-            return false;
         launch->grid_x = (unsigned)(n / variant->per_block);
         launch->grid_y = (unsigned)(n / variant->per_block_y);
     } else {
@@ -98,8 +108,9 @@ void run_item(const struct item *item, const struct options *options)
         verified(at->name);
         fastest = fastest ? fastest : at->name;
     }
+    const char *name = item->figure ? item->figure : item->name;
     if (!fastest)
-        missing(item->name, "no module has a kernel for this size and this GPU");
+        missing(name, "no module has a kernel for this size and this GPU");
     else if (!options->once)
-        figure(item->name, item->unit, best.median, best.minimum, best.maximum, BATCHES, fastest);
+        figure(name, item->unit, best, BATCHES, fastest);
 }

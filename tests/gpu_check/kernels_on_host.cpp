@@ -39,8 +39,6 @@ host_run(const char *name, unsigned int grid_x, unsigned int grid_y, unsigned in
     if (!strcmp(name, "ref_empty"))
         body = [] { ref_empty(); };
     CALLED(ref_count) PARAMETER(unsigned int *, 0)); };
-    CALLED(ref_copy) PARAMETER(float4 *, 0), PARAMETER(const float4 *, 1),
-        PARAMETER(unsigned, 2)); };
     TRIAD(ref_triad);
     TRIAD(ref_triad_4);
     TRIAD(ref_triad_stride);

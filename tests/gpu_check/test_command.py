@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.child.running import GPU
 from tests.gpu_check.building import KERNELS, ROOT
 from tests.standins.build import build_libcuda
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.waiting import until
 
 SCRIPT = """
 launch_ns 20000
@@ -30,8 +31,17 @@ GIVEN = ("--prefix", "gpud_", *PTX, "--quick")
 
 NVBANDWIDTH = """\
 #!/bin/sh
-echo "Running $2."
+[ "$1 $2" = "-b 2" ] || exit 1
+echo "Running."
 echo "SUM host_to_device_memcpy_ce 100.00"
+"""
+SMI = """\
+#!/bin/sh
+# One line for a question, a line every 0.05 s where it is asked in a loop, a list of processes.
+case "$*" in
+*--query-compute-apps*) cat "${0%/*}/pids" 2>/dev/null; exit 0 ;;
+*--loop-ms=*) while :; do echo "2475, 10501, 61, [N/A], 812"; sleep 0.05; done ;;
+esac
 """
 SANITIZER = """\
 #!/bin/sh
@@ -65,6 +75,16 @@ def check(
     )
 
 
+def with_tools(folder: Path, texts: dict[str, str]) -> str:
+    """Write programs; the PATH that has them."""
+    (folder / "bin").mkdir()
+    for name, text in texts.items():
+        tool = folder / "bin" / name
+        tool.write_text(text)
+        tool.chmod(0o755)
+    return f"{folder / 'bin'}:/usr/bin:/bin"
+
+
 def document(folder: Path) -> dict[str, Any]:
     (file,) = (folder / "out").glob("*.json")
     result: dict[str, Any] = json.loads(file.read_text())
@@ -75,13 +95,21 @@ def test_both_sides_run_in_turns_and_every_figure_is_kept(tmp_path: Path) -> Non
     ended = check(tmp_path, *GIVEN, "--only", "launch", "--only", "triad", "--only", "nbody")
     assert "Traceback" not in ended.stderr
     result = document(tmp_path)
-    rows = {f"{row['row']['probe']}.{row['row']['mode']}": row for row in result["rows"]}
-    for name in ("triad.triad", "nbody.nbody"):
+    rows = {
+        f"{row['row']['probe']}.{row['row']['mode']}, {row['row']['against']}": row
+        for row in result["rows"]
+    }
+    peak = rows["triad.triad, peak of the GPU's memory"]
+    assert peak["theirs"] == [pytest.approx(504e9, rel=1e-3)] * 2  # 10.5 GHz, two words, 192 bits
+    for name in ("triad.triad, C", "nbody.nbody, C"):
         assert rows[name]["verdict"] == "held"
         assert rows[name]["ratio"] == pytest.approx(1, abs=0.01)
-    submit = rows["launch.submit"]  # its ratio is for a machine at rest
+    submit = rows["launch.submit, C"]  # its ratio is for a machine at rest
     assert len(submit["ratios"]) == result["pairs"] == 2
     assert [turn["probe"] for turn in result["rounds"]] == ["launch", "triad", "nbody"] * 2
+    assert [turn["first"] for turn in result["rounds"]] == ["gpud"] * 3 + ["C"] * 3
+    assert all(turn["ours"]["conditions"]["settled"] for turn in result["rounds"])
+    assert all(turn["theirs"]["figures"] for turn in result["rounds"])
     assert result["machine"]["gpu"]["uuid"] == GPU
     assert result["machine"]["cuda_version"] == "12.8"
     assert "launch.first_launch" in result["without_reference"]
@@ -118,9 +146,9 @@ def test_a_wrong_result_gives_no_ratio_and_exit_code_1(tmp_path: Path) -> None:
         tmp_path, *GIVEN, "--pairs", "1", "--only", "triad", script="corrupt gpud_triad 9999\n"
     )
     assert ended.returncode == 1
-    (row,) = document(tmp_path)["rows"]
-    assert row["verdict"] == "not measured"
-    assert row["ratios"] == []
+    for row in document(tmp_path)["rows"]:
+        assert row["verdict"] == "not measured"
+        assert row["ratios"] == []
     assert "NOT MEASURED" in ended.stdout
     assert "element" in ended.stdout or "verification_failed" in ended.stdout
 
@@ -184,29 +212,68 @@ def test_there_is_no_second_pair_when_the_time_is_up(tmp_path: Path) -> None:
 
 
 def test_other_tools_on_the_path_are_asked_too(tmp_path: Path) -> None:
-    for name, text in (("nvbandwidth", NVBANDWIDTH), ("compute-sanitizer", SANITIZER)):
-        tool = tmp_path / "bin" / name
-        tool.parent.mkdir(exist_ok=True)
-        tool.write_text(text)
-        tool.chmod(0o755)
+    texts = {"nvbandwidth": NVBANDWIDTH, "compute-sanitizer": SANITIZER, "nvidia-smi": SMI}
+    path = with_tools(tmp_path, texts)
     ended = check(
         tmp_path,
         *(option for option in GIVEN if option != "--quick"),
         *("--pairs", "1", "--only", "copy"),
         script="tensor_flops_per_second 1e10\ndevice.0.free_mem 8388608\n",
-        path=f"{tmp_path / 'bin'}:/usr/bin:/bin",
+        path=path,
     )
     assert ended.returncode == 1
     result = document(tmp_path)
-    inward = next(row for row in result["rows"] if row["row"]["mode"] == "host_to_device")
-    assert inward["best"] == "nvbandwidth"
+    of_c, inward = (row for row in result["rows"] if row["row"]["mode"] == "host_to_device")
+    assert (of_c["row"]["against"], of_c["verdict"]) == ("C", "held")
+    assert inward["row"]["against"] == "nvbandwidth"
     assert inward["ratio"] == pytest.approx(0.25, rel=0.01)
     assert inward["verdict"] == "missed"
-    assert set(result["tools_absent"]) >= {"torch", "cupy"}
+    (turn,) = result["rounds"]
+    for side in (turn["ours"], turn["theirs"]):
+        assert (side["clocks"]["sm_mhz"], side["clocks"]["celsius"]) == (2475, 61)
+        assert "watts" not in side["clocks"]
     tools = {checked["tool"]: checked for checked in result["sanitizer"]}
     clean = {name for name, checked in tools.items() if checked["clean"]}
     assert clean == {"memcheck", "synccheck", "initcheck"}
     assert tools["racecheck"]["dirty"] == ["gpud_nbody"]
-    texts = [file.read_text() for file in KERNELS.glob("*.ptx")]
-    assert set(tools["memcheck"]["kernels"]) == set(re.findall(r"\.entry (\w+)", "".join(texts)))
+    sources = [file.read_text() for file in KERNELS.glob("*.ptx")]
+    assert set(tools["memcheck"]["kernels"]) == set(re.findall(r"\.entry (\w+)", "".join(sources)))
     assert "racecheck: NOT CLEAN in gpud_nbody: Race at gpud_nbody+0x10" in ended.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_whoever_ends_it_finds_nothing_left(tmp_path: Path, number: signal.Signals) -> None:
+    path = with_tools(tmp_path, {"nvidia-smi": SMI})
+    ledger, temporary = tmp_path / "ledger", tmp_path / "temporary"
+    temporary.mkdir()
+    library = build_libcuda(tmp_path, f"{SCRIPT}ledger {ledger}\n")
+    command = [sys.executable, "-S", str(ROOT / "deploy" / "gpu-check"), *GIVEN]
+    command += ["--library", str(library), "--out", str(tmp_path / "out"), "--only", "nbody"]
+    environment = {"PATH": path, "HOME": str(tmp_path), "TMPDIR": str(temporary)}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    assert process.stderr is not None
+    while "pair 1 of 2: nbody" not in process.stderr.readline():
+        assert process.poll() is None
+    until(lambda: using(library), "a run on the GPU")
+    process.send_signal(number)
+    words = process.stderr.read()
+    assert process.wait() == 128 + number
+    assert "ends as soon as the run in progress has given the GPU back" in words
+    assert "Traceback" not in words
+    assert using(library) == []
+    assert using(tmp_path / "bin" / "nvidia-smi") == []
+    left = json.loads(ledger.read_text().splitlines()[-1])
+    assert (left["vram_left_bytes"], left["pinned_left_bytes"]) == (0, 0)
+    assert list(temporary.iterdir()) == []
+    assert not (tmp_path / "out").exists()
+
+
+def using(file: Path) -> list[int]:
+    """The processes that have a file mapped or are named after it."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            texts = [(process / name).read_bytes() for name in ("maps", "cmdline")]
+            if any(str(file).encode() in text for text in texts):
+                found.append(int(process.name))
+    return found

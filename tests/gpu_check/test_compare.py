@@ -7,12 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.gpu_check import compare
-from deploy.gpu_check.compare import Round, Row, Target, Verdict
+from deploy.gpu_check.compare import Against, Round, Row, Target, Verdict
 from deploy.gpu_check.processes import Figure, Run, failed
 
 SUBMIT = Row("launch", "submit", ("submit",), compare.LATENCY)
 TRIAD = Row("triad", "triad", ("triad",), compare.THROUGHPUT)
-COPY = Row("copy", "both", ("both", "both_best"), compare.COPY)
+COPY = Row("copy", "both", ("both",), compare.COPY)
+BANDWIDTH = Row("copy", "both", ("both",), compare.COPY, Against.NVBANDWIDTH)
+PEAK = Row("triad", "triad", ("peak_bytes_per_second",), compare.PEAK, Against.PEAK)
+LIBRARY = Row("tensor", "tensor", ("tensor_cublas",), compare.TENSOR_LIBRARY, Against.CUBLAS)
 FREE = Row("launch", "graph", ("graph",))
 
 
@@ -85,13 +88,58 @@ def test_one_failed_round_is_not_outvoted_by_the_others() -> None:
         assert "element 7" in judged.reason or "verification_failed" in judged.reason
 
 
-def test_the_best_figure_counts_and_for_copies_the_best_tool() -> None:
-    turn = rounds(COPY, (run(both=90.0), run(both=91.0, both_best=95.0)))
-    assert compare.judged(COPY, turn, {}).ratio == pytest.approx(90 / 95)
-    judged = compare.judged(COPY, turn, {"nvbandwidth": {"both": 100.0}, "cupy": {"triad": 1e9}})
+def test_a_short_latency_may_differ_by_what_the_caches_cost() -> None:
+    for ours, theirs, verdict in (
+        (2.14e-6, 2e-6, Verdict.HELD),  # 7 %, and 0.14 us
+        (2.16e-6, 2e-6, Verdict.MISSED),
+        (20.5e-6, 20e-6, Verdict.HELD),  # 0.5 us, and 2.5 %
+        (1.86e-6, 2e-6, Verdict.HELD),
+        (1.84e-6, 2e-6, Verdict.MISSED),
+    ):
+        turn = rounds(SUBMIT, (run(submit=ours), run(submit=theirs)))
+        assert compare.judged(SUBMIT, turn, {}).verdict is verdict
+
+
+def test_of_several_kernels_the_fastest_counts() -> None:
+    row = Row("tensor", "tensor", ("tensor", "tensor_wide"), compare.THROUGHPUT)
+    turn = rounds(row, (run(tensor=90.0), run(tensor=91.0, tensor_wide=95.0)))
+    judged = compare.judged(row, turn, {})
+    assert judged.ratio == pytest.approx(90 / 95)
+    assert judged.best == "tensor_wide"
+
+
+def test_a_copy_is_held_against_c_and_on_its_own_against_nvbandwidth() -> None:
+    turn = rounds(COPY, (run(both=90.0), run(both=91.0)))
+    assert compare.judged(COPY, turn, {"both": 100.0}).verdict is Verdict.HELD
+    judged = compare.judged(BANDWIDTH, turn, {"both": 100.0})
     assert judged.ratio == pytest.approx(0.9)
-    assert judged.best == "nvbandwidth"
     assert judged.verdict is Verdict.MISSED
+    judged = compare.judged(BANDWIDTH, turn, {})
+    assert judged.verdict is Verdict.NOT_MEASURED
+    assert judged.reason == "nvbandwidth: not measured by the reference"
+
+
+def test_the_triad_is_held_against_the_peak_that_the_driver_states() -> None:
+    theirs = Run({}, {}, None, {"peak_bytes_per_second": 100.0})
+    for reached, verdict in ((90.0, Verdict.HELD), (89.0, Verdict.MISSED)):
+        turn = rounds(PEAK, (run(triad=reached), theirs))
+        assert compare.judged(PEAK, turn, {}).verdict is verdict
+    silent = Run({}, {}, None, {"peak_bytes_per_second": 0})
+    judged = compare.judged(PEAK, rounds(PEAK, (run(triad=1.0), silent)), {})
+    assert judged.verdict is Verdict.NOT_MEASURED
+
+
+def test_cublas_has_a_target_but_where_it_has_instructions_of_its_own() -> None:
+    turn = Round("tensor", run(tensor=40.0), run(tensor=40.0), best=run(tensor_cublas=100.0))
+    for capability, verdict in (
+        ("8.9", Verdict.MISSED),
+        ("9.0", Verdict.NO_TARGET),
+        ("10.0", Verdict.NO_TARGET),
+        ("12.0", Verdict.MISSED),
+    ):
+        judged = compare.judged(compare.on(capability, LIBRARY), [turn], {})
+        assert judged.ratio == pytest.approx(0.4)
+        assert judged.verdict is verdict
 
 
 @given(st.lists(st.floats(1e-9, 1e15), min_size=1, max_size=9))

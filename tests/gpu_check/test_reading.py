@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from deploy.gpu_check import sanitize, toolchain, tools
+from deploy.gpu_check import clocks, sanitize, toolchain, tools
 from deploy.gpu_check.processes import reference_run
 
 SAID = json.dumps({"device": {}, "figures": {}, "missing": {}, "verified": ["triad", "nbody"]})
@@ -96,3 +96,13 @@ def test_registers_and_spills_belong_to_the_kernel_they_stand_under() -> None:
         "ref_triad": {"registers": 18, "spilled_bytes": 8},
         "ref_empty": {"registers": 4, "spilled_bytes": 0},
     }
+
+
+def test_what_the_driver_does_not_support_has_no_clock() -> None:
+    assert clocks.values("2475, 10501, 61, [N/A], 812\r\n") == {
+        "sm_mhz": 2475,
+        "memory_mhz": 10501,
+        "celsius": 61,
+        "memory_mib": 812,
+    }
+    assert clocks.values('Field "clocks.sm" is not a valid field to query.\n') == {}

@@ -66,13 +66,12 @@ def test_rates_are_what_the_driver_was_told_to_give(reference: Path, tmp_path: P
     figures = document(ended(reference, tmp_path))["figures"]
     scripted = {
         "triad": 5e11,
-        "device_copy_engine": 5e11,
+        "device_copy": 5e11,
         "nbody": 1e10,
         "matmul": 1e10,
         "tensor": 2e10,
         "host_to_device": 2e10,
         "device_to_host": 3e10,
-        "host_to_device_best": 2e10,
         "both": 4e10,  # as long as the slower way
         "kernel": 1.5e-6,
         "submit": 5e-6,
@@ -81,6 +80,8 @@ def test_rates_are_what_the_driver_was_told_to_give(reference: Path, tmp_path: P
     }
     for name, value in scripted.items():
         assert figures[name]["median"] == pytest.approx(value, rel=0.01), name
+        assert figures[name]["settled"] is True, name
+    assert figures["submit_cold"]["settled"] is False
 
 
 def test_every_kernel_of_gpud_is_launched_once_and_verified(
@@ -139,7 +140,7 @@ def test_what_an_old_driver_lacks_is_missing_and_the_rest_is_there(
 ) -> None:
     without = ("cuStreamWaitEvent", "cuGraphAddKernelNode", "cuMemcpyDtoDAsync_v2")
     results = document(ended(reference, tmp_path, without=without))
-    assert set(results["missing"]) >= {"graph", "both", "device_copy_engine"}
+    assert set(results["missing"]) >= {"graph", "both", "device_copy"}
     assert set(results["figures"]) >= {"submit", "host_to_device", "tensor"}
 
 

@@ -17,6 +17,8 @@ __attribute__((constructor)) static void device_defaults(void)
             .cc_major = 8,
             .cc_minor = 9,
             .l2_bytes = 262144,
+            .memory_clock_khz = 10501000,
+            .memory_bus_bits = 192,
             .total_mem = 8 * GIB,
             .free_mem = 7 * GIB,
         };
@@ -48,6 +50,8 @@ bool device_line(const char *key, const char *field, struct device *device, char
         {"cc_major", &device->cc_major},
         {"cc_minor", &device->cc_minor},
         {"l2_bytes", &device->l2_bytes},
+        {"memory_clock_khz", &device->memory_clock_khz},
+        {"memory_bus_bits", &device->memory_bus_bits},
         {"mps", &device->mps},
     };
     for (size_t i = 0; i < sizeof integers / sizeof *integers; i++)

@@ -180,6 +180,8 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice index)
     const struct device *device = &settings.device[index];
     const struct { int attribute, value; } known[] = {
         {16, device->sm_count}, /* MULTIPROCESSOR_COUNT */
+        {36, device->memory_clock_khz}, /* MEMORY_CLOCK_RATE */
+        {37, device->memory_bus_bits},  /* GLOBAL_MEMORY_BUS_WIDTH */
         {38, device->l2_bytes}, /* L2_CACHE_SIZE */
         {75, device->cc_major}, /* COMPUTE_CAPABILITY_MAJOR */
         {76, device->cc_minor}, /* COMPUTE_CAPABILITY_MINOR */

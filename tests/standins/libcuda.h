@@ -47,7 +47,7 @@ struct device {
     char mig[32]; /* profile, else empty */
     int mps;
     char pci_bus_id[32];
-    int sm_count, cc_major, cc_minor, l2_bytes;
+    int sm_count, cc_major, cc_minor, l2_bytes, memory_clock_khz, memory_bus_bits;
     uint64_t total_mem, free_mem; /* free before anything is allocated here */
     int64_t launch_ns; /* 0: as every other */
     struct rates rates;

@@ -1,0 +1,315 @@
+"""A program that uses the GPU as its owner would, and gpud's agent beside it, in turns.
+
+The program multiplies matrices without end, by cuBLAS where there is one. A day of gpud's schedule
+is compressed into ten minutes: what it costs then is more than it ever costs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+import venv
+from dataclasses import asdict, dataclass, replace
+from statistics import fmean, stdev
+from typing import IO, TYPE_CHECKING, Any
+
+from .machine import ROOT
+from .processes import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from .prepared import Prepared, Study
+
+DAY_S, SMALL_S, LARGE_S, WSL_S = 86400.0, 60.0, 900.0, 600.0
+"""What gpud does in a day: small and large probes, and in WSL2 rounds of both."""
+SLICES = 20
+TARGET = 0.005
+START_LIMIT_S = 120.0
+STEADY_S = 1.0  # what a slice does not count, after the agent has come or gone
+METRIC = re.compile(r"^(gpud_\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
+LABEL = re.compile(r'(\w+)="([^"]*)"')
+COUNTED = {
+    "gpud_probe_runs_total": "",
+    "gpud_probe_skips_total": "reason",
+    "gpud_probe_flagged_runs_total": "flag",
+    "gpud_own_gpu_seconds_total": "",
+}
+PEAK = "gpud_own_vram_peak_bytes"
+T_QUANTILES = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179),
+    *(2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093),
+)
+"""Student's t, 97.5 %, for 1 to 19 degrees of freedom."""
+
+now_s = time.monotonic
+
+
+class Workload:
+    """The program that multiplies; ``start`` and ``stop`` it as often as you like."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+        self._process: subprocess.Popen[str] | None = None
+        self._thread: threading.Thread | None = None
+        self._counts: list[tuple[float, int]] = []
+        self.kernel = ""
+
+    def start(self) -> None:
+        """Start it, and wait until it multiplies. ``Errors: Refused`` with its words."""
+        pipe = subprocess.PIPE
+        self._counts = []
+        process = subprocess.Popen(
+            self._command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        )
+        assert process.stdout is not None  # noqa: S101  # a pipe was asked for
+        self._process = process
+        self.kernel = process.stdout.readline().strip()
+        line = process.stdout.readline()
+        if not line:
+            self.stop()
+            raise Refused("the workload ended at once")
+        self._keep(line)
+        self._thread = threading.Thread(target=self._read, args=(process.stdout,))
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let it end by itself. ``Errors: Refused`` where its last product was wrong."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None  # noqa: S101
+        assert process.stderr is not None  # noqa: S101
+        process.stdin.close()
+        if self._thread:
+            self._thread.join()
+        words = process.stderr.read().strip()
+        if process.wait():
+            raise Refused(f"the workload ended with {process.returncode}: {words[-2000:]}")
+
+    def rate(self, first_s: float, last_s: float) -> float:
+        """Give the products a second in a stretch of the monotonic clock.
+
+        Errors: ``Refused`` where it has not worked then.
+        """
+        counts = [(at_s, count) for at_s, count in self._counts if first_s <= at_s <= last_s]
+        if len(counts) < 2 or counts[-1][0] <= counts[0][0]:  # noqa: PLR2004  # two ends
+            raise Refused("the workload stood still in a slice")
+        return (counts[-1][1] - counts[0][1]) / (counts[-1][0] - counts[0][0])
+
+    def _read(self, lines: IO[str]) -> None:
+        for line in lines:
+            self._keep(line)
+
+    def _keep(self, line: str) -> None:
+        at_ns, count = line.split()
+        self._counts.append((int(at_ns) * 1e-9, int(count)))
+
+
+@contextlib.contextmanager
+def prepared(there: Prepared, seed: int) -> Iterator[Workload]:
+    """Size the program as gpud sizes its product, 20 ms at most; it is stopped in the end.
+
+    Errors: ``Refused``.
+    """
+    run = there.child.run(there.specs["matmul"], there.uuid, seed)
+    if run.failure:
+        raise Refused(f"no size for the workload: {run.failure}")
+    program = replace(there.own, cublas=there.cublas)
+    options = ("--loop", "--only", "matmul", "--matmul", str(run.conditions["n"]))
+    workload = Workload(program.command(there.uuid, *options))
+    try:
+        yield workload
+    finally:
+        workload.stop()
+
+
+class Agent:
+    """gpud's agent from this checkout, alone, in a home of its own."""
+
+    def __init__(self, python: Path, settings: dict[str, dict[str, Any]]) -> None:
+        self._python, self._settings = python, settings
+        self._address = ""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, home: Path) -> None:
+        """Start it, and wait until it answers. ``Errors: Refused`` with its words."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._address = f"127.0.0.1:{free.getsockname()[1]}"
+        sections = {**self._settings, "http": {"listen": self._address}}
+        config = home / "etc" / "gpud" / "gpud.toml"
+        config.parent.mkdir(parents=True)
+        lines = []
+        for name, values in sections.items():
+            lines.append(f"[{name}]")
+            lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+        config.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        command = [str(self._python), "-I", "-m", "gpud.agent", "--home", str(home)]
+        with (home / "console").open("wb") as console:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=console,
+                cwd="/",
+                start_new_session=True,
+            )
+        until = now_s() + START_LIMIT_S
+        while not self.counted():
+            if self._process.poll() is not None or now_s() > until:
+                words = (home / "console").read_text(errors="replace").strip()[-2000:]
+                raise Refused(f"gpud's agent does not answer: {words}")
+            time.sleep(0.05)
+
+    def counted(self) -> dict[str, float]:
+        """Read its counters; empty while it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://{self._address}/metrics", timeout=10) as answer:
+                return counters(answer.read().decode())
+        except (OSError, urllib.error.URLError):
+            return {}
+
+    def stop(self) -> None:
+        """Ask it to end; it waits for what its child does on the GPU."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            process.wait()
+
+
+def counters(text: str) -> dict[str, float]:
+    """Add up the counters that say what gpud did, and by which reason or flag, and the peak."""
+    found: dict[str, float] = {}
+    for name, labels, value in METRIC.findall(text):
+        if name == PEAK:
+            found[name] = float(value)
+        elif name in COUNTED:
+            label = dict(LABEL.findall(labels)).get(COUNTED[name], "")
+            key = f"{name} {label}".strip()
+            found[key] = found.get(key, 0.0) + float(value)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """How much slower a program is, as a share of its rate, and the 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> str:
+        """Compare it with the target, which must lie outside the interval."""
+        if self.high <= TARGET:
+            return "held"
+        return "missed" if self.low > TARGET else "not decided"
+
+
+def effect(pairs: Sequence[tuple[float, float]]) -> Effect:
+    """Compare rates with and without gpud, slice by slice. At least two pairs."""
+    losses = [1 - beside / alone for beside, alone in pairs]
+    t = T_QUANTILES[min(len(losses) - 1, len(T_QUANTILES)) - 1]
+    half = t * stdev(losses) / math.sqrt(len(losses))
+    return Effect(fmean(losses), fmean(losses) - half, fmean(losses) + half)
+
+
+def measured(study: Study) -> dict[str, Any]:
+    """Run the workload in slices with and without gpud. ``Errors: Refused``, saying why not."""
+    there, slice_s = study.there, study.seconds / SLICES
+    settings = compressed(there.child.library, study.seconds, wsl=there.wsl)
+    agent = Agent(interpreter(study.folder), settings)
+    slices: list[dict[str, Any]] = []
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    with prepared(there, study.seed) as workload:
+        workload.start()
+        try:
+            for number in range(SLICES):
+                beside = number % 4 in {0, 3}  # with, without, without, with: a drift cancels out
+                study.say(f"slice {number + 1} of {SLICES}, {'with' if beside else 'without'} gpud")
+                if beside:
+                    agent.start(study.folder / f"agent-{number}")
+                time.sleep(STEADY_S)
+                first_s = now_s()
+                time.sleep(slice_s)
+                last_s = now_s()
+                done = agent.counted() if beside else {}
+                agent.stop()
+                rates[beside].append(workload.rate(first_s, last_s))
+                clocks = study.clocks.between(first_s, last_s)
+                row = {"gpud": beside, "rate": rates[beside][-1], "clocks": clocks, "did": done}
+                slices.append(row)
+        finally:
+            agent.stop()
+    result = effect(list(zip(rates[True], rates[False], strict=True)))
+    return {
+        "kernel": workload.kernel,
+        "schedule": settings["schedule"],
+        "slice_s": slice_s,
+        "effect": asdict(result) | {"target": TARGET, "verdict": result.verdict},
+        "gpud": summed(slices),
+        "slices": slices,
+    }
+
+
+def summed(slices: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Add up what gpud did in all slices; of the memory the most, and what was in use beside it."""
+    done: dict[str, float] = {}
+    memory: dict[bool, float] = {}
+    for each in slices:
+        for name, value in each["did"].items():
+            before = done.get(name, 0.0)
+            done[name] = max(before, value) if name == PEAK else before + value
+        used = each["clocks"].get("memory_mib")
+        if used is not None:
+            memory[each["gpud"]] = max(memory.get(each["gpud"], 0.0), used)
+    if len(memory) == 2:  # noqa: PLR2004  # with and without
+        done["memory_mib beside the workload"] = memory[True] - memory[False]
+    return done
+
+
+def compressed(library: str, seconds: float, *, wsl: bool) -> dict[str, dict[str, Any]]:
+    """Give the settings of an agent that does in ``seconds`` what it does in a day."""
+    factor = DAY_S / seconds
+    small_s, large_s = (WSL_S, WSL_S) if wsl else (SMALL_S, LARGE_S)
+    schedule = {"small_interval_s": small_s / factor, "large_interval_s": large_s / factor}
+    return {
+        "dockerd": {"policy": "off"},
+        "containers": {"probe": False},
+        "cuda": {"library": library},
+        "schedule": {name: max(value, 0.2) for name, value in schedule.items()},
+    }
+
+
+def interpreter(folder: Path) -> Path:
+    """Make an interpreter that knows this checkout and the packages at hand, for the agent.
+
+    Its children are started with -I and see no PYTHONPATH. Errors: ``Refused`` where packages
+    that the agent needs are not there.
+    """
+    place = folder / "python"
+    venv.create(place, symlinks=True)
+    python = place / "bin" / "python"
+    (site,) = place.glob("lib/python*/site-packages")
+    known = [str(ROOT), *(entry for entry in sys.path if entry.endswith("-packages"))]
+    (site / "checkout.pth").write_text("\n".join(known) + "\n", encoding="utf-8")
+    command = [str(python), "-I", "-c", "import gpud.agent.compose"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+    if ended.returncode:
+        last = ended.stderr.strip().splitlines()[-1:] or ["it does not start"]
+        raise Refused(
+            f"gpud's agent needs its packages: {last[0]}; pip install --target "
+            "DIR/site-packages -r deploy/requirements.txt, and PYTHONPATH=DIR/site-packages"
+        )
+    return python

@@ -1,0 +1,214 @@
+"""The mode --guest beside the stand-in: short slices, few contexts, the same path as on a GPU."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import subprocess
+import sys
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from deploy.gpu_check import clocks, guest, main, spread, workload
+from deploy.gpu_check.processes import Refused
+from tests.gpu_check.building import ROOT
+from tests.gpu_check.test_command import SCRIPT, SMI, using, with_tools
+from tests.standins.build import build_libcuda
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+METRICS = """\
+# TYPE gpud_probe_runs_total counter
+gpud_probe_runs_total{probe="launch"} 3.0
+gpud_probe_runs_total{probe="triad"} 1.0
+gpud_probe_skips_total{probe="triad",reason="gpu_busy"} 2.0
+gpud_probe_skips_total{probe="matmul",reason="gpu_busy"} 5.0
+gpud_probe_flagged_runs_total{probe="launch",flag="busy"} 1.0
+gpud_own_gpu_seconds_total 0.25
+gpud_own_vram_peak_bytes 4096
+gpud_up 1
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A PATH with an nvidia-smi, and every part made short; nothing runs in the end."""
+    monkeypatch.setenv("PATH", with_tools(tmp_path, {"nvidia-smi": SMI}))
+    monkeypatch.setattr(spread, "PROBES", ("triad", "nbody"))
+    monkeypatch.setattr(spread, "CONTEXTS", 2)
+    monkeypatch.setattr(spread, "SAMPLES", 2)
+    monkeypatch.setattr(spread, "ROUNDS", 2)
+    monkeypatch.setattr(workload, "SLICES", 4)
+    monkeypatch.setattr(guest, "CONTEXTS", 20)
+    yield tmp_path
+    assert using(tmp_path / "libcuda.so.1") == []
+
+
+def studied(folder: Path, *options: str, script: str = "") -> tuple[int, dict[str, Any], str]:
+    """Exit code, document, page."""
+    library = build_libcuda(folder, SCRIPT + script)
+    given = ["--guest", "--library", str(library), "--out", str(folder / "out"), *options]
+    (work := folder / "work").mkdir()
+    code = guest.study(main._arguments(given), work, lambda _: None)
+    (file,) = (folder / "out").glob("*-guest.json")
+    return code, json.loads(file.read_text()), file.with_suffix(".md").read_text()
+
+
+def test_runs_of_one_context_are_compared_with_those_of_others(folder: Path) -> None:
+    code, document, page = studied(folder, "--only", "spread")
+    assert code == 0
+    triad = document["parts"]["spread"]["triad.triad"]
+    assert triad["mean"] == pytest.approx(5e11, rel=0.01)
+    assert triad["within"] < 0.01
+    assert triad["first"] == pytest.approx(1, abs=0.01)
+    assert "| triad.triad | 0.00% | 0.00% | 1.0000 |" in page
+
+
+def test_what_a_user_could_change_is_tried_and_the_clocks_are_recorded(folder: Path) -> None:
+    code, document, page = studied(folder, "--only", "changes")
+    assert code == 0
+    changes = document["parts"]["changes"]
+    names = {spread.AS_IT_IS, spread.COMPETING, spread.NO_BOOST, spread.NO_CACHE}
+    assert set(changes["figures"]) == set(changes["clocks"]) == names
+    for change in names:
+        assert len(changes["figures"][change]["triad.triad"]) == 2
+        assert [each["sm_mhz"] for each in changes["clocks"][change]] == [2475, 2475]
+    assert "triad.triad" not in changes["moved"][spread.NO_BOOST]
+    assert f"- {spread.NO_BOOST}:" in page
+    assert "2475 SM MHz, 10501 memory MHz, 61 °C" in page
+
+
+def test_a_workload_runs_with_and_without_gpud_in_turns(folder: Path) -> None:
+    _, document, page = studied(folder, "--only", "workload", "--seconds", "12")
+    part = document["parts"]["workload"]
+    assert [each["gpud"] for each in part["slices"]] == [True, False, False, True]
+    assert part["kernel"] == "matmul_128"
+    assert all(each["rate"] > 0 for each in part["slices"])
+    effect = part["effect"]
+    assert effect["low"] <= effect["mean"] <= effect["high"]
+    assert effect["verdict"] in {"held", "missed", "not decided"}
+    assert part["gpud"]["gpud_probe_runs_total"] > 0
+    assert part["gpud"]["gpud_own_gpu_seconds_total"] > 0
+    assert part["gpud"]["memory_mib beside the workload"] == 0  # as the nvidia-smi here says
+    assert f"Target at most 0.5%: {effect['verdict']}." in page
+
+
+def test_without_the_agents_packages_the_day_is_not_run_and_says_how(tmp_path: Path) -> None:
+    library = build_libcuda(tmp_path, SCRIPT)
+    command = [sys.executable, "-S", str(ROOT / "deploy" / "gpu-check"), "--guest"]
+    command += ["--only", "workload", "--library", str(library), "--out", str(tmp_path / "out")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
+    assert ended.returncode == 1
+    assert "Not run: gpud's agent needs its packages: ModuleNotFoundError" in ended.stdout
+    assert "-r deploy/requirements.txt" in ended.stdout
+
+
+def test_contexts_are_counted(folder: Path) -> None:
+    code, document, page = studied(folder, "--only", "contexts")
+    assert code == 0
+    part = document["parts"]["contexts"]
+    assert (part["made"], part["wanted"], part["code"]) == (20, 20, 0)
+    assert len(part["seconds"]) == 20
+    assert "- 20 of 20 contexts were made and given back." in page
+
+
+def test_a_driver_that_grants_no_more_contexts_is_a_result(folder: Path) -> None:
+    refusing = "fail cuDevicePrimaryCtxRetain 999 7\n"
+    _, document, page = studied(folder, "--only", "contexts", script=refusing)
+    part = document["parts"]["contexts"]
+    assert (part["made"], part["function"], part["code"]) == (7, "cuDevicePrimaryCtxRetain", 999)
+    assert "- Then cuDevicePrimaryCtxRetain refused with 999." in page
+
+
+def test_contexts_are_not_counted_beside_another_process(folder: Path) -> None:
+    (folder / "bin" / "pids").write_text("4242\n")
+    code, document, _ = studied(folder, "--only", "contexts")
+    assert code == 1
+    assert document["parts"]["contexts"] == {"not_run": "another process uses the GPU: 4242"}
+
+
+def test_contexts_are_not_counted_in_wsl2(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.release", lambda: "6.6.87.2-microsoft-standard-WSL2")
+    code, document, _ = studied(folder, "--only", "contexts")
+    assert code == 1
+    assert "WSL2" in document["parts"]["contexts"]["not_run"]
+
+
+def test_a_part_that_does_not_exist_is_named(folder: Path) -> None:
+    with pytest.raises(Refused, match="--only launch: --guest has these parts: spread, changes"):
+        studied(folder, "--only", "launch")
+
+
+def test_variance_within_and_between_contexts_is_told_apart() -> None:
+    chance = random.Random(1)
+    contexts = [100 + 5 * chance.gauss() for _ in range(400)]
+    groups = [[context + 2 * chance.gauss() for _ in range(5)] for context in contexts]
+    found = spread.components(groups)
+    assert found.within == pytest.approx(0.02, rel=0.1)
+    assert found.between == pytest.approx(0.05, rel=0.1)
+    alike = spread.components([[100 + chance.gauss() for _ in range(5)] for _ in range(400)])
+    assert alike.between < 0.003
+    assert spread.components([[110.0, 100.0, 100.0]] * 2).first == pytest.approx(1.1)
+
+
+def test_a_metric_has_moved_where_its_ranges_do_not_touch() -> None:
+    usual = {"a": [1.0, 1.1], "b": [1.0, 1.1], "c": [1.0, 1.001]}
+    changed = {"a": [2.0, 2.2], "b": [1.05, 2.0], "c": [1.002, 1.003], "d": [1.0, 1.0]}
+    assert spread.moved(usual, changed) == {"a": pytest.approx(2)}
+
+
+def test_the_interval_of_an_effect_holds_the_truth_19_times_of_20() -> None:
+    chance, right = random.Random(2), 0
+    for _ in range(1000):
+        pairs = [(99 + chance.gauss(), 100.0) for _ in range(10)]
+        found = workload.effect(pairs)
+        right += found.low <= 0.01 <= found.high
+    assert 930 <= right <= 970
+
+
+@pytest.mark.parametrize(
+    ("losses", "verdict"),
+    [
+        ((0.001, 0.002, 0.001, 0.002), "held"),
+        ((0.02, 0.021, 0.02, 0.021), "missed"),
+        ((-0.02, 0.03, -0.02, 0.03), "not decided"),
+    ],
+)
+def test_a_target_within_the_interval_is_not_decided(
+    losses: tuple[float, ...], verdict: str
+) -> None:
+    found = workload.effect([(1 - loss, 1.0) for loss in losses])
+    assert found.verdict == verdict
+    assert found.mean == pytest.approx(fmean(losses))
+
+
+def test_the_counters_of_gpud_are_added_up() -> None:
+    assert workload.counters(METRICS) == {
+        "gpud_probe_runs_total": 4,
+        "gpud_probe_skips_total gpu_busy": 7,
+        "gpud_probe_flagged_runs_total busy": 1,
+        "gpud_own_gpu_seconds_total": 0.25,
+        "gpud_own_vram_peak_bytes": 4096,
+    }
+    assert workload.counters("") == {}
+
+
+def test_the_highest_clock_of_a_stretch_counts() -> None:
+    seen = clocks.Clocks()
+    seen._samples = [(1.0, {"sm_mhz": 210.0}), (2.0, {"sm_mhz": 2475.0}), (9.0, {"watts": 9.0})]
+    assert seen.between(0, 3) == {"sm_mhz": 2475}
+    assert seen.between(4, 5) == {}
+
+
+def test_a_day_is_compressed_but_no_round_comes_sooner_than_the_settings_allow() -> None:
+    usual = workload.compressed("", 600, wsl=False)["schedule"]
+    assert math.isclose(usual["large_interval_s"], 6.25)
+    assert math.isclose(usual["small_interval_s"], 60 / 144)
+    assert workload.compressed("", 60, wsl=False)["schedule"]["small_interval_s"] == 0.2
+    wsl = workload.compressed("", 600, wsl=True)["schedule"]
+    assert wsl["small_interval_s"] == wsl["large_interval_s"] == pytest.approx(600 / 144)
