@@ -9,6 +9,7 @@ wakes: what the pause made late then runs once, not hundreds of times.
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -72,9 +73,9 @@ class Every(BaseTrigger):  # type: ignore[misc]  # apscheduler ships no types
         interval = timedelta(seconds=interval_s)
         recent = previous is not None and now - previous < interval
         base = previous if previous is not None and recent else now
-        jitter_s = interval_s * self._jitter_ratio
-        planned: datetime = self._apply_jitter(base + interval, jitter_s, now)
-        return planned
+        # APScheduler's own jitter only adds: intervals would be longer than is published.
+        jitter = interval * self._jitter_ratio * random.uniform(-1.0, 1.0)  # noqa: S311
+        return max(base + interval + jitter, now)
 
 
 class Schedule:

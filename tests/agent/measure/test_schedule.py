@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -125,6 +126,14 @@ def test_runs_keep_their_beat_and_only_jitter_spreads_them(ratio: float) -> None
     trigger, late = Every(60, ratio), NOON + timedelta(seconds=2)
     times = {trigger.get_next_fire_time(NOON, late) for _ in range(50)}
     assert (times == {NOON + timedelta(seconds=60)}) == (not ratio)
+
+
+def test_jitter_makes_intervals_as_often_shorter_as_longer() -> None:
+    trigger = Every(60, 0.1)
+    taken_s = [(trigger.get_next_fire_time(NOON, NOON) - NOON).total_seconds() for _ in range(4000)]
+    assert statistics.mean(taken_s) == pytest.approx(60, abs=0.5)
+    assert min(taken_s) == pytest.approx(54, abs=0.5)
+    assert max(taken_s) == pytest.approx(66, abs=0.5)
 
 
 async def test_job_that_runs_when_the_schedule_stops_is_no_failure(
