@@ -7,7 +7,7 @@ with its reason and the others go on; a missing dependency never looks like "not
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 def names(package: ModuleType) -> tuple[str, ...]:
     """List the plug-ins of a package, importing none of them."""
-    # pkgutil loads ``inspect``, an eighth of the start of a child.
-    files = (file for folder in package.__path__ for file in Path(folder).glob("*.py"))
-    modules = {file.stem for file in files if file.stem.isidentifier()}
-    return tuple(sorted(module for module in modules if not module.startswith("_")))
+    # pkgutil loads ``inspect``, and pathlib takes as long: a fifth of the start of a child.
+    files = (file.name for folder in package.__path__ for file in os.scandir(folder))
+    modules = {file.removesuffix(".py") for file in files if file.endswith(".py")}
+    return tuple(sorted(m for m in modules if m.isidentifier() and not m.startswith("_")))
 
 
 def modules(

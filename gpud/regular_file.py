@@ -32,7 +32,7 @@ def read(path: str | Path, limit: int, flags: int = 0) -> bytes:
         os.close(descriptor)
 
 
-def text(path: Path, limit: int = LARGEST) -> str | None:
+def text(path: str | Path, limit: int = LARGEST) -> str | None:
     """Read the first ``limit`` bytes as text; None for what is missing, unreadable or not regular.
 
     For files of the machine, which may be anything. Errors: none.

@@ -47,6 +47,7 @@ from gpud.agent.state.runs import with_children
 from gpud.agent.state.snapshot import MachineState, PaceState, Snapshot
 from gpud.agent.telemetry import collection, windows
 from gpud.agent.telemetry.collection import Collection, SourceContext
+from gpud.agent.ticks import to_tick_s
 from gpud.core import advice
 from gpud.core.settings import GROUP, LOCK, SOCKET
 from gpud.core.wsl import is_wsl2
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from gpud.agent.measure.schedule import Work
     from gpud.core.settings import Settings
 
-TICK_S: Final = 1.0
 CONTAINERS_S: Final = 5.0
 """Root writes its status as often, and a container measures once an hour."""
 HTTP_CLOSE_S: Final = 2.0
@@ -254,10 +254,10 @@ class Agent:
         self.board.publish(measure=with_children(self.board.read().measure))
 
     async def _ticks(self) -> None:
-        """Tick until cancelled; a job of the schedule would cost six turns of the loop a second."""
+        """Tick each second; as a job of the schedule that would be six turns of the loop."""
         while True:
             self._tick()
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(to_tick_s())
 
     def _tick(self) -> None:
         """Compare the clocks, publish pace and root's status, then look for known faults."""

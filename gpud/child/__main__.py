@@ -15,10 +15,9 @@ import os
 import signal
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from gpud import discovery
+from gpud import discovery, regular_file
 from gpud.child import kernels, probes
 from gpud.child.progress import Budget, Orphaned, Progress
 from gpud.core import advice
@@ -233,14 +232,14 @@ def _with_costs(report: RunReport, hardware: Gpu | Cpu) -> RunReport:
 
 
 def _conditions(spec: ProbeSpec) -> dict[str, Condition]:
-    ptx = hashlib.sha256(b"".join(kernels.sources().values())).hexdigest()
-    clock = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+    on_gpu, ptx = spec.backend is Backend.CUDA, b"".join(kernels.sources().values())
+    clock = regular_file.text("/sys/devices/system/clocksource/clocksource0/current_clocksource")
     return {
         "probe_version": spec.version,
         "python": sys.version.partition(" ")[0],
         "kernel": os.uname().release,
-        "ptx_sha256": ptx if spec.backend is Backend.CUDA else None,
-        "clocksource": clock.read_text().strip() if clock.exists() else None,
+        "ptx_sha256": hashlib.sha256(ptx).hexdigest() if on_gpu else None,
+        "clocksource": clock and clock.strip(),
         "cpu_count": os.cpu_count(),
         "load_1m": os.getloadavg()[0],
     }
@@ -248,6 +247,8 @@ def _conditions(spec: ProbeSpec) -> dict[str, Condition]:
 
 def _worded(failure: Failure, job: Job) -> Failure:
     """Word the advice for this machine's platform, read below ``sysroot``."""
+    from pathlib import Path
+
     root = Path(job.sysroot)
     try:
         kernel = (root / "proc/sys/kernel/osrelease").read_text(errors="replace")

@@ -11,9 +11,9 @@ import ctypes
 import os
 import re
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpud import regular_file
 from gpud.child.cuda_api import FUNCTIONS, OPTIONAL, SIZE
 from gpud.child.cuda_errors import failure
 from gpud.core.advice import Situation
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gpud.child.progress import Progress
 
 SONAME = "libcuda.so.1"
+LARGEST_MAPS = 4 << 20
 WSL_LIBRARY = "usr/lib/wsl/lib/libcuda.so.1"
 
 DRIVER_STORE = re.compile(r"/usr/lib/wsl/drivers/([^/]+)/.*libcuda\.so")
@@ -228,16 +229,20 @@ def _loaded(job: Job) -> ctypes.CDLL:
 
 def _real_path(loaded: ctypes.CDLL) -> str:
     """Find the mapped file: the SONAME alone does not tell which of several was taken."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
+    for line in _maps():
         path = line.partition("/")[2]
-        if path and Path(path).name.startswith("libcuda.so"):
+        if path.rpartition("/")[2].startswith("libcuda.so"):
             return f"/{path}"
     return str(loaded._name)  # noqa: SLF001  # what was asked for, when /proc does not say
 
 
+def _maps() -> list[str]:
+    return (regular_file.text("/proc/self/maps", LARGEST_MAPS) or "").splitlines()
+
+
 def _driver_folder() -> str | None:
     """Find the folder of Windows' driver store: WSL's library is a door to the one in there."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
+    for line in _maps():
         if match := DRIVER_STORE.search(line):
             return match[1]
     return None

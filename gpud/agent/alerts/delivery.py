@@ -20,6 +20,7 @@ from gpud.agent.alerts.sink import TIMEOUT_S, attempt
 from gpud.agent.alerts.state import saved_state
 from gpud.agent.history import records
 from gpud.agent.history.records import SavedState, encoded
+from gpud.agent.ticks import to_tick_s
 from gpud.core.alerts import SINK_FAILING, Alert, Severity, SinkState
 from gpud.core.clock import Backoff
 from gpud.core.errors import StoreError
@@ -241,7 +242,7 @@ class Delivery:
             async with asyncio.TaskGroup() as tasks:
                 while True:
                     self._tick(tasks)
-                    await asyncio.sleep(self._tick_s)
+                    await asyncio.sleep(to_tick_s(self._tick_s))
         finally:
             if self._unsaved:
                 await self._save()

@@ -25,6 +25,7 @@ from gpud.agent.history.records import SavedState, encoded
 from gpud.agent.regression.causes import DXG
 from gpud.agent.regression.detector import ChangeKind
 from gpud.agent.state.status import alert_report
+from gpud.agent.ticks import to_tick_s
 from gpud.core import advice, report
 from gpud.core.alerts import (
     DRIVER_REGRESSION,
@@ -52,7 +53,8 @@ if TYPE_CHECKING:
     from gpud.core.clock import Instant
     from gpud.core.sample import StreamKey
 
-TICK_S: Final = 1.0
+UNCHANGED_S: Final = 5.0
+"""How often functions and health are looked at while nothing changes."""
 RETRY_S: Final = 5.0
 """How soon a history that could not be read or written is tried again."""
 REFRESH_S: Final = 60.0
@@ -206,16 +208,23 @@ class AlertState:
             self._loaded = True
 
     async def run(self) -> None:
-        """Look at functions and health, publish and write, every second until cancelled."""
+        """Look at functions and health, publish and write, every second until cancelled.
+
+        While nothing has changed only time can end or begin something, and is looked at less often.
+        """
+        looked_at, due_s = None, 0.0
         while True:
-            self.step()
+            now_s = self._now().mono_s
+            if self._board.read() is not looked_at or now_s >= due_s:
+                self.step()
+                looked_at, due_s = self._board.read(), now_s + UNCHANGED_S
             if self._now().mono_s >= self._retry_at_s:
                 try:
                     await self.load()
                     await self.settle()
                 except StoreError:  # the runs report it, which cannot be written either
                     self._retry_at_s = self._now().mono_s + RETRY_S
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(to_tick_s())
 
     async def settle(self) -> None:
         """Publish what changed and write it. Errors: ``StoreError``; it is written later then."""

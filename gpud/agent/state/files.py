@@ -106,11 +106,8 @@ MODE: Final = 0o644
 
 
 async def write_status(path: Path, board: Board, now: Callable[[], Instant]) -> None:
-    """Write the whole file after each change and rename it into place; never ends."""
+    """Write the whole file at once, then after changes, and rename it into place; never ends."""
     while True:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(board.changed.wait(), LATEST_S)
-        board.changed.clear()
         document = status.document(board.read(), now=now())
         temporary = path.with_suffix(".tmp")
         try:
@@ -125,4 +122,7 @@ async def write_status(path: Path, board: Board, now: Callable[[], Instant]) -> 
             before = board.read().health.get(NAME)
             if before is not None and before.level is not Level.OK:
                 board.set_health(NAME, Health(Level.OK))
-        await asyncio.sleep(PAUSE_S)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(board.changed.wait(), LATEST_S - PAUSE_S)
+        await asyncio.sleep(PAUSE_S)  # what changes together is written together
+        board.changed.clear()

@@ -242,6 +242,7 @@ class KnownFaultWatch:
         self._errors: dict[str, FaultSign] = {}
         self._pairs: Pairs = {}
         self._inputs: object = None
+        self._looked_at: Snapshot | None = None
         self._entries = catalogue()
         self._regexes = {where: patterns(self._entries, where) for where in TextOrigin}
         common = common_regexes(self._entries)
@@ -254,6 +255,9 @@ class KnownFaultWatch:
     def look(self) -> None:
         """Compare the snapshot with that of the last look, and publish what follows."""
         snapshot = self._board.read()
+        if snapshot is self._looked_at:
+            return
+        self._looked_at = snapshot
         root = snapshot.root.report
         log_report = None if root is None else root.kernel_log
         traces = {} if log_report is None else log_report.traces

@@ -158,6 +158,10 @@ def _accumulated(
 def with_container_probe(snapshot: Snapshot, root: RootReport | None) -> MeasureState:
     """Put root's container probe in the place of its last report; without one it is gone."""
     own, measure = containers.PROBE, snapshot.measure
+    report = None if root is None else root.containers
+    keys = {key.probe for key in measure.probes} | measure.runs.keys()
+    if report is None and own not in keys:  # nor does a skip come without a count of runs
+        return measure
     after = replace(
         measure,
         probes={key: value for key, value in measure.probes.items() if key.probe != own},
@@ -165,7 +169,6 @@ def with_container_probe(snapshot: Snapshot, root: RootReport | None) -> Measure
         failures={key: count for key, count in measure.failures.items() if key[0] != own},
         skips={key: count for key, count in measure.skips.items() if key[0] != own},
     )
-    report = None if root is None else root.containers
     if report is None:
         return after
     failures = {(own, reason): count for reason, count in report.failures.items()}

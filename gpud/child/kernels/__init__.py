@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import cache
-from pathlib import Path
 
+from gpud import regular_file
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Failure, Reason
+
+LARGEST = 4 << 20
 
 
 def image(kernel: str) -> tuple[str, bytes]:
@@ -25,6 +28,6 @@ def image(kernel: str) -> tuple[str, bytes]:
 @cache
 def sources() -> dict[str, bytes]:
     """Read the PTX files, once, in the order of their names."""
-    # A plain folder: importlib.resources takes longer to load than everything else a child does.
-    files = sorted(Path(__file__).parent.glob("*.ptx"))
-    return {file.name: file.read_bytes() for file in files}
+    # A plain folder: pathlib takes a tenth of the start of a child, importlib.resources half of it.
+    files = {file.name: file.path for file in os.scandir(__path__[0]) if file.name.endswith(".ptx")}
+    return {name: regular_file.read(files[name], LARGEST) for name in sorted(files)}

@@ -18,6 +18,7 @@ from gpud.agent.serve.http.access import AccessControl, RefusalCounter
 from gpud.agent.serve.http.certificate import Certificate, unusable
 from gpud.agent.serve.http.connection import Connection, ConnectionLimits, ConnectionPool
 from gpud.agent.state.snapshot import with_refusals
+from gpud.agent.ticks import to_tick_s
 from gpud.core.errors import KeyPairError, ListenError
 from gpud.core.health import Health, Level
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from gpud.core.http_settings import HttpSettings
     from gpud.show.refusals import Refused
 
-TICK_S: Final = 1.0
 RETRY_S: Final = 3.0
 CHECK_S: Final = 5.0
 BACKLOG: Final = 128
@@ -203,7 +203,7 @@ class _Server(uvicorn.Server):
             await self.on_tick(0)
             self._pool.close_overdue(asyncio.get_running_loop().time())
             self._pool.refusals.publish()
-            await asyncio.wait([stopped], timeout=TICK_S)
+            await asyncio.wait([stopped], timeout=to_tick_s())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let responses end for a second, then close everything."""
