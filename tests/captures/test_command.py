@@ -141,15 +141,21 @@ def test_cuda_is_not_asked_while_another_process_has_the_lock(tmp_path: Path) ->
 
 @needs_root
 def test_a_driver_that_hangs_everywhere_is_recorded_as_that_within_its_time(tmp_path: Path) -> None:
-    capture = load("wsl2-desktop")
+    capture, fifo = load("wsl2-desktop"), tmp_path / "fifo"
+    os.mkfifo(fifo)
+    fifo.chmod(0o666)
     with replayed(capture, tmp_path) as machine:
         lib = machine.sysroot / "usr/lib/wsl/lib"
-        rewrite_script((lib / "libnvidia-ml.so.1").resolve(), "hang nvmlInitWithFlags\n")
-        rewrite_script((lib / "libcuda.so.1").resolve(), "hang cuInit\n")
+        for library, call in (
+            ("libnvidia-ml.so.1", "nvmlInitWithFlags"),
+            ("libcuda.so.1", "cuInit"),
+        ):
+            rewrite_script((lib / library).resolve(), f"stall {call} {fifo}\n")
         for path in machine.sysroot.rglob("nvidia-smi*"):
             if os.access(path, os.X_OK):
                 path.write_text("#!/bin/sh\nexec sleep 60\n")
         ran = recorded(machine, tmp_path, "-o", "-", "--with-programs")
+        fifo.write_text("the driver returns: those that were left alone end")
     made = decode(ran.stdout)
     assert made.nvml.error == "no answer within 5 s"
     assert made.cuda.failure is not None

@@ -18,11 +18,9 @@ import json
 import math
 import os
 import secrets
-import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
-from io import FileIO
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,6 +30,7 @@ from gpud.agent import children
 from gpud.agent.measure import outcome
 from gpud.agent.measure.breaker import Breaker, Standing, State, standing
 from gpud.agent.measure.gate import headroom_bytes
+from gpud.agent.measure.served import ServedChild, Work
 from gpud.agent.state.runs import with_children
 from gpud.core import progress, wire
 from gpud.core.advice import Platform, Situation, worded, words
@@ -44,7 +43,6 @@ from gpud.gpu_lock import (
     lock_holder,
     note_holder,
     open_lock,
-    opened_anew,
     take_lock,
 )
 
@@ -105,73 +103,6 @@ def job_of(settings: Settings, spec: ProbeSpec | None = None, device: Device | N
     return replace(job, free_min_bytes=least_bytes, stays_free_bytes=least_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """One job for a child. ``person``: it was asked for by hand."""
-
-    job: Job
-    budget_s: float
-    gpu: bool
-    person: bool
-
-    @property
-    def what(self) -> str:
-        subject = self.job.probe or "inventory"
-        return f"{subject} on {self.job.gpu}" if self.job.gpu else subject
-
-
-class _Server:
-    """A child that answers jobs, the memory that it notes them in, and what it has taken.
-
-    ``lock``: a descriptor of the lock's file, to note in it what the child does; None where there
-    is no lock to take, or a child that is stuck has it (``locked`` False). The child alone has the
-    lock: a parent that is stopped keeps it from nobody. ``gpu``: the UUID of the GPU that it has a
-    context of.
-    """
-
-    def __init__(self, command: Sequence[str], lock: int | None, *, locked: bool) -> None:
-        """Start the child, which inherits the locked descriptor ``lock``.
-
-        After this, ``close`` must be called. Errors: ``OSError``.
-        """
-        self.lock, self.locked = None if lock is None else opened_anew(lock), locked
-        self.gpu: str | None = None
-        self.driver = self.numpy = False  # whether it has loaded them
-        self.memory = FileIO(os.memfd_create("progress"), "r+")
-        self.memory.truncate(progress.SIZE)
-        inherited = [self.memory.fileno()] if lock is None else [self.memory.fileno(), lock]
-        try:
-            self.child = children.Child(command, subprocess.PIPE, pass_fds=inherited)
-        except OSError:
-            self.memory.close()
-            if self.lock is not None:
-                os.close(self.lock)
-            raise
-
-    def fits(self, work: _Work) -> bool:
-        """Return whether it can do one more job.
-
-        A driver says what it saw when it was loaded, and the BLAS of the CPU's reference has one
-        thread for good.
-        """
-        if self.child.exited.is_set() or not work.gpu:
-            return not (self.child.exited.is_set() or self.driver)
-        if not self.locked or self.numpy or (self.driver and not work.job.probe):
-            return False
-        return self.gpu in {None, work.job.gpu}
-
-    def note(self) -> Note:
-        """Read what the child has noted of its last job."""
-        return progress.read(os.pread(self.memory.fileno(), progress.SIZE, 0))
-
-    def close(self) -> None:
-        """Take note of it no more, and end its input; it ends itself then, and the lock with it."""
-        self.child.close()
-        self.memory.close()
-        if self.lock is not None:
-            os.close(self.lock)
-
-
 class Launcher:
     """Starts children, one at a time, and publishes each start and each change of the breaker.
 
@@ -211,8 +142,8 @@ class Launcher:
         self.contexts = contexts
         self._turn = asyncio.Lock()
         self._holders = 0
-        self._server: _Server | None = None
-        self._left: _Server | None = None
+        self._server: ServedChild | None = None
+        self._left: ServedChild | None = None
         self._watch: children.Watch | None = None
         self._cpu_watch: children.Watch | None = None
         self._rest: asyncio.TimerHandle | None = None
@@ -302,7 +233,7 @@ class Launcher:
 
         Errors: ``LaunchRefused``.
         """
-        work = _Work(job, INVENTORY_BUDGET_S, gpu=True, person=person)
+        work = Work(job, INVENTORY_BUDGET_S, gpu=True, person=person)
         result, _, _ = await self._measure(work, Inventory)
         return Inventory(failure=result) if isinstance(result, Failure) else result
 
@@ -312,12 +243,12 @@ class Launcher:
         Errors: ``LaunchRefused``; all else is in the report.
         """
         gpu = spec.backend is Backend.CUDA
-        work = _Work(job, spec.budget_s, gpu=gpu, person=person)
+        work = Work(job, spec.budget_s, gpu=gpu, person=person)
         result, note, took_s = await self._measure(work, RunReport)
         return outcome.report(spec, job, result, note, took_s)
 
     async def _measure(
-        self, work: _Work, kind: type[wire.Document]
+        self, work: Work, kind: type[wire.Document]
     ) -> tuple[wire.Document | Failure, Note, float]:
         """Have a child do a job; return its document, what it had noted, and how long it took."""
         self._refuse(work)
@@ -342,7 +273,7 @@ class Launcher:
                 await self._end()
             return result, note, took_s
 
-    async def _serving(self, work: _Work) -> _Server | Failure:
+    async def _serving(self, work: Work) -> ServedChild | Failure:
         """Return the child for a job, a new one if need be.
 
         Errors: ``LaunchRefused``; ``OSError`` where the lock cannot be taken.
@@ -364,13 +295,13 @@ class Launcher:
             self._count()
             try:
                 command, lock = [*self._command, "--serve"], fd if locked else None
-                self._server = _Server(command, lock, locked=locked)
+                self._server = ServedChild(command, lock, locked=locked)
             except OSError as error:
                 detail = f"cannot start {self._command[0]}: {error.strerror}"
                 return Failure(Reason.SPAWN_FAILED, detail)
         return self._server
 
-    def _refuse(self, work: _Work) -> None:
+    def _refuse(self, work: Work) -> None:
         """Refuse a job that may not start now. Errors: ``LaunchRefused``.
 
         While a child of the CPU's own is stuck, each further one would stay as well.
@@ -382,7 +313,7 @@ class Launcher:
             raise LaunchRefused(skip)
 
     async def _ask(
-        self, server: _Server, work: _Work, kind: type[wire.Document]
+        self, server: ServedChild, work: Work, kind: type[wire.Document]
     ) -> tuple[wire.Document | Failure, Note]:
         """Have the child do a job, and learn from how that ended."""
         leave = self._leave_hung and work.gpu
@@ -411,7 +342,7 @@ class Launcher:
         self._lost(server, work, failure, ended)
         return failure, note
 
-    def _begin(self, server: _Server, work: _Work, overdue_s: float) -> None:
+    def _begin(self, server: ServedChild, work: Work, overdue_s: float) -> None:
         """Note the job that a child gets next, also for an agent that is started meanwhile."""
         self.jobs += 1
         os.pwrite(server.memory.fileno(), bytes(progress.DRAFT), 0)
@@ -424,7 +355,9 @@ class Launcher:
                 if self.contexts is not None:
                     self.contexts.made()
 
-    def _lost(self, server: _Server, work: _Work, failure: Failure, ended: children.Ended) -> None:
+    def _lost(
+        self, server: ServedChild, work: Work, failure: Failure, ended: children.Ended
+    ) -> None:
         """Give up a child that has ended or hangs, and learn from that."""
         self._server = None
         left = server.child.reference if ended.code is None else None
@@ -440,7 +373,7 @@ class Launcher:
         server, self._server = self._server, None
         if server is None:
             return
-        closing = _Work(Job("closing", server.gpu), END_S, gpu=server.driver, person=False)
+        closing = Work(Job("closing", server.gpu), END_S, gpu=server.driver, person=False)
         leave = self._leave_hung and server.driver
         try:
             server.child.finish()
@@ -453,7 +386,7 @@ class Launcher:
             log.warning("child_ended_badly", work=closing.what, detail=failure.detail)
         self._lost(server, closing, worded(failure, self._platform), ended)
 
-    def _learn(self, work: _Work, failure: Failure, left: ProcessRef | None) -> None:
+    def _learn(self, work: Work, failure: Failure, left: ProcessRef | None) -> None:
         """Tell the breaker how a child ended; ``left`` is still there."""
         hung = failure.reason in outcome.HANGS
         detail = f"{work.what}: {failure.detail}"

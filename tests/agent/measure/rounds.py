@@ -7,7 +7,7 @@ import json
 import sqlite3
 import sys
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -86,6 +86,15 @@ SPECS = [
     ["cpu_matmul", "cpu", "large"],
     ["triad", "cuda", "large"],
 ]
+IDLE = Conditions(
+    utilization_gpu_ratio=0.0,
+    memory_free_bytes=4.0 * (1 << 30),
+    temperature_celsius=40.0,
+    clock_sm_hertz=2e9,
+    ac=True,
+)
+BUSY = replace(IDLE, utilization_gpu_ratio=0.35)
+SLOW = replace(IDLE, clock_sm_hertz=1.5e9)
 
 
 class _Circumstances(Board):
@@ -234,3 +243,21 @@ class Bench:
             rows = database.execute("SELECT probe, gpu_uuid, flags, conditions FROM runs")
             runs = [Stored(*row[:2], *map(json.loads, row[2:])) for row in rows]
         return [run for run in runs if probe in {None, run.probe}]
+
+
+class Clocked(Bench):
+    """A bench whose clocks are the test's: they move on by a step with each look at them."""
+
+    moment_s = 1000.0
+    step_s = 1.0
+    ahead_s = 0.0  # the wall clock
+
+    def now(self) -> Instant:
+        self.moment_s += self.step_s
+        return Instant(1.7e9 + self.moment_s + self.ahead_s, self.moment_s)
+
+
+def runs(bench: Bench) -> list[str]:
+    """The runs that were started since the last call."""
+    calls = [call.removeprefix("run ") for call in bench.calls() if call.startswith("run ")]
+    return [call.removesuffix(" None") for call in calls]

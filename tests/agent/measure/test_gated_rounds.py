@@ -1,0 +1,182 @@
+"""Whole rounds that the gate holds back or flags, with scripts in the child's place."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpud.agent.measure.contexts import GpuContexts
+from gpud.agent.measure.gate import STARVED_S
+from gpud.agent.measure.pace import Beat, Rounds, plan
+from gpud.agent.state.snapshot import PaceState, ProbeKey
+from gpud.core.health import Level
+from gpud.core.sample import Pace, Skip
+from gpud.core.sections import GateSettings, ScheduleSettings
+from gpud.core.settings import Settings
+from tests.agent.measure.rounds import BUSY, IDLE, Clocked, Of, runs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpud.agent.measure.pipeline import Pipeline
+
+
+def test_busy_gpu_skips_its_own_small_probe_and_nothing_else(bench: Clocked) -> None:
+    bench.says(gpus=3)
+    bench.looks = [BUSY, IDLE, IDLE, BUSY]  # before GPU 0; before and after GPU 1; before GPU 2
+    snapshot = bench.rounds(Pace.SMALL)
+    assert runs(bench) == ["cpu_call", "launch GPU-1"]
+    assert snapshot.measure.skips == {("launch", Skip.GPU_BUSY): 2}
+    put_off = snapshot.measure.put_off[ProbeKey("launch", 0)]
+    assert (put_off.reason, put_off.utilization_gpu_ratio) == (Skip.GPU_BUSY, 0.35)
+    assert bench.looked == [None, None, "GPU-0", "GPU-1", "GPU-1", "GPU-2"]
+
+
+def test_large_probe_is_skipped_beside_other_work_and_comes_in_the_next_round(
+    bench: Clocked,
+) -> None:
+    bench.looks = [BUSY, IDLE]
+    snapshot = bench.rounds(Pace.LARGE, Pace.LARGE)
+    assert snapshot.measure.skips == {("triad", Skip.GPU_BUSY): 1}
+    assert snapshot.measure.runs["triad"] == 1
+
+
+def test_gpuds_own_work_is_not_taken_for_anothers(bench: Clocked) -> None:
+    bench.step_s = 0.1
+    bench.looks = [IDLE, IDLE, BUSY, IDLE]  # around launch; before triad, and when the echo is over
+    snapshot = bench.rounds(Pace.SMALL, Pace.LARGE)
+    assert (snapshot.measure.skips, snapshot.measure.runs["triad"]) == ({}, 1)
+
+
+@pytest.mark.parametrize(
+    ("zone", "resumed_s", "vram", "rounds", "reason"),
+    [
+        ("UTC-3", None, 0, 1, Skip.QUIET_HOURS),
+        ("UTC", 1001.0, 0, 1, Skip.RESUMED),
+        ("UTC", None, 5 << 30, 2, Skip.VRAM_SHORT),
+    ],
+)
+def test_hour_pause_and_memory_of_the_last_run_are_reasons_too(  # noqa: PLR0917  # a table
+    bench: Clocked,
+    zone: str,
+    resumed_s: float | None,
+    vram: int,
+    rounds: int,
+    reason: Skip,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", zone)  # 22:30 in Greenwich, and 01:30 three hours to the east
+    bench.settings = Settings(gate=GateSettings(quiet_hours=("00:00-07:00",)))
+    bench.resumed_s = resumed_s
+    bench.says(vram=vram)
+    snapshot = bench.rounds(*[Pace.SMALL] * rounds)
+    assert snapshot.measure.skips == {("launch", reason): 1}
+    assert snapshot.measure.runs["cpu_call"] == rounds
+
+
+async def hang(pipeline: Pipeline) -> None:
+    """Leave the breaker open for the next round."""
+    launcher = pipeline._launcher
+    launcher.breaker = launcher.breaker.after_hang(time.monotonic())
+    await pipeline.round(Of(Pace.SMALL))
+
+
+async def test_probe_put_off_for_too_long_is_reported_until_it_runs(bench: Clocked) -> None:
+    """A hang or a nap of the laptop between refusals ends no row: nothing was measured."""
+    bench.step_s = STARVED_S / 16
+    bench.looks = [BUSY]
+    pipeline, history = bench.make()
+    for _ in range(3):
+        await pipeline.round(Of(Pace.SMALL))
+    bench.resumed_s = bench.moment_s + 5 * bench.step_s
+    await pipeline.round(Of(Pace.SMALL))
+    assert "gate" not in bench.board.read().health
+    for _ in range(3):
+        await pipeline.round(Of(Pace.SMALL))
+    await hang(pipeline)
+    snapshot = bench.board.read()
+    assert snapshot.measure.skips == {
+        ("launch", Skip.GPU_BUSY): 6,
+        ("launch", Skip.RESUMED): 1,
+        ("launch", Skip.BREAKER_OPEN): 1,
+    }
+    assert (snapshot.health["gate"].level, snapshot.health["gate"].reason) == (
+        Level.DEGRADED,
+        "starved",
+    )
+    pipeline._launcher.breaker = pipeline._launcher.breaker.after_end(time.monotonic())
+    bench.looks = [IDLE, IDLE, BUSY]
+    await pipeline.round(Of(Pace.SMALL))
+    await pipeline.round(Of(Pace.SMALL))
+    assert bench.board.read().health["gate"].level is Level.OK
+    await history.close()
+
+
+async def test_probe_is_put_off_for_too_long_only_after_three_rounds_of_a_stretched_pace(
+    bench: Clocked,
+) -> None:
+    bench.step_s, bench.looks = STARVED_S / 8, [BUSY]
+    pipeline, history = bench.make()
+    bench.board.publish(pace=PaceState(Beat(gpu_s=STARVED_S)))
+    began_s = bench.moment_s
+    while bench.moment_s < began_s + 2.5 * STARVED_S:
+        await pipeline.round(Of(Pace.SMALL))
+    assert "gate" not in bench.board.read().health
+    while bench.moment_s < began_s + 4.5 * STARVED_S:
+        await pipeline.round(Of(Pace.SMALL))
+    assert bench.board.read().health["gate"].reason == "starved"
+    await history.close()
+
+
+def test_battery_that_the_person_chose_is_no_starvation(bench: Clocked) -> None:
+    bench.step_s = STARVED_S / 10
+    bench.settings = Settings(gate=GateSettings(on_battery="none"))
+    bench.looks = [replace(IDLE, ac=False)]
+    snapshot = bench.rounds(*[Pace.SMALL] * 5)
+    assert snapshot.measure.skips == {("launch", Skip.ON_BATTERY): 5}
+    assert "gate" not in snapshot.health
+
+
+def plug(root: Path, *, online: bool) -> None:
+    """Write what the kernel says of a laptop."""
+    facts = {"AC1/type": "Mains", "AC1/online": str(int(online)), "BAT1/type": "Battery"}
+    for name, text in facts.items():
+        file = root / "sys/class/power_supply" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+
+@pytest.mark.parametrize(("choice", "waits"), [("seldom", True), ("none", True), ("small", False)])
+async def test_on_battery_nothing_asks_a_gpu_that_rests(
+    bench: Clocked, choice: Any, *, waits: bool
+) -> None:
+    """The list of GPUs is taken once, and but for "none" there is a first round."""
+    plug(bench.folder, online=False)
+    gate = GateSettings(on_battery=choice)
+    bench.settings = Settings(gate=gate, sysroot=str(bench.folder))
+    pipeline, history = bench.make()
+    rounds = Rounds(
+        plan(ScheduleSettings(), wsl2=False, on_battery=choice),
+        GpuContexts(bench.folder, "", None),
+    )
+    await pipeline.round(rounds)
+    bench.calls()
+    bench.looked.clear()
+    rounds.paused(60.0)
+    await pipeline.round(rounds)
+    asked = [uuid for uuid in bench.looked if uuid is not None]
+    assert bool(asked) is not waits
+    put_off = bench.board.read().measure.put_off.get(ProbeKey("launch", 0))
+    assert (put_off is not None) is waits
+    if put_off is not None:
+        assert put_off.reason == Skip.ON_BATTERY
+        assert (put_off.next_s is not None) is (choice == "seldom")
+    assert any("GPU-" in call for call in bench.calls()) is not waits
+    plug(bench.folder, online=True)
+    rounds.paused(60.0)
+    await pipeline.round(rounds)
+    assert ProbeKey("launch", 0) not in bench.board.read().measure.put_off
+    await history.close()
