@@ -117,6 +117,7 @@ def test_a_context_accounts_for_all_it_used(open_cuda: Open, tmp_path: Path) -> 
     cuda.call("cuDevicePrimaryCtxRelease_v2", 0)
     line = json.loads(ledger.read_text())
     triad_s = 3 * size / 1e9
+    assert line.pop("compute_seconds") > 0  # of the processor: the machine's own
     assert line == {
         "gpu": 0,
         "gpu_seconds": pytest.approx(triad_s + size / 2e9 + 5e-6, rel=1e-6),
