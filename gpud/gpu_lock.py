@@ -1,5 +1,7 @@
 """Lock on GPU work: a file that one child at a time has locked, and the line in it that names it.
 
+NVML's helper has one of its own of the same kind.
+
 A child inherits the descriptor, so the lock is held for just as long as the child lives.
 """
 

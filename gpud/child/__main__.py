@@ -12,10 +12,10 @@ import gc
 import hashlib
 import json
 import os
-import signal
+import select
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from gpud import discovery, regular_file
 from gpud.child import kernels, probes
@@ -36,7 +36,7 @@ from gpud.core.sample import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import FrameType, ModuleType
+    from types import ModuleType
     from typing import TextIO
 
     from gpud.child.cpu import Cpu
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from gpud.core.sample import Condition
 
 LARGEST_JOB = 1 << 16
+STDIN = 0
 IDLE_S = 60.0
 """How long a child waits for its next job: who asks may be stopped, and it has a GPU and the lock.
 It is in no call of the driver then, so it ends itself on WSL2 as well."""
@@ -260,19 +261,10 @@ def _worded(failure: Failure, job: Job) -> Failure:
 
 def _next_line() -> bytes:
     """Wait for a job; empty at the end of the input, and when none has come for ``IDLE_S``."""
-    signal.signal(signal.SIGALRM, _idle)
-    signal.setitimer(signal.ITIMER_REAL, IDLE_S)
-    try:
-        return sys.stdin.buffer.readline(LARGEST_JOB)
-    except TimeoutError:
+    if not select.select([STDIN], [], [], IDLE_S)[0]:
         return b""
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-
-
-def _idle(_: int, __: FrameType | None) -> NoReturn:
-    raise TimeoutError
+    with open(STDIN, "rb", buffering=0, closefd=False) as jobs:  # takes one line, and no more
+        return jobs.readline(LARGEST_JOB)
 
 
 def _job(line: bytes) -> Job:

@@ -40,7 +40,6 @@ class Progress:
     def __init__(self, job: Job | None = None) -> None:
         """Set the alarm, by which the kernel ends a process whose driver call never returns.
 
-        SIGALRM has no handler, which would not run then.
         A job without ``alarm`` is left where it hangs.
         """
         fd = None if job is None else job.progress_fd
@@ -51,6 +50,8 @@ class Progress:
         self._begun_s = time.monotonic()
         self.start_s = 0.0
         self.facts: dict[str, Condition] = {}
+        if self._alarm:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # no Python handler would run then
         self._allow(self._run_s())
 
     def about(self, name: str) -> None:

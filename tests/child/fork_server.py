@@ -8,7 +8,6 @@ stdin is a list of cases ``{"id", "job"}``; a line on stdout is one answer
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import sys
@@ -47,7 +46,9 @@ def _start(case: dict[str, Any], running: Running) -> None:
     try:
         os.dup2(out, 1)
         os.dup2(err, 2)
-        sys.stdin = io.TextIOWrapper(io.BytesIO(json.dumps(case["job"]).encode()))
+        job = os.memfd_create("in")
+        os.pwrite(job, json.dumps(case["job"]).encode(), 0)
+        os.dup2(job, 0)
         sys.argv = ["gpud.child", "--serve"]
         code = child.main()
     finally:  # also with an exception: its traceback is not ours to catch, its end is

@@ -117,10 +117,8 @@ def test_child_that_hangs_for_the_doctor_keeps_the_lock_until_it_ends(tmp_path: 
     holder = gpu_lock.lock_holder(fd)
     assert holder is not None
     assert holder.what == "inventory"
-    descriptors = [
-        path.readlink().name for path in Path("/proc/self/fd").iterdir() if path.exists()
-    ]
-    assert descriptors.count(LOCK) == 1  # this test's own: the child alone has it
+    descriptors = [name.readlink() for name in Path("/proc/self/fd").iterdir() if name.exists()]
+    assert descriptors.count(path) == 1  # this test's own: the child alone has it
     expect(libcuda.look(made), UNKNOWN, f"not asked: process {holder.process.pid} (inventory)")
     (tmp_path / "fifo").write_text("the driver returns")
     until(lambda: gpu_lock.take_lock(fd), "the end of the child")

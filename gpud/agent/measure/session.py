@@ -19,7 +19,7 @@ import gpud
 from gpud.agent import platform
 from gpud.agent.history import queries, reader
 from gpud.agent.history.queries import StoredSeries
-from gpud.agent.measure import grace, launch
+from gpud.agent.measure import launch
 from gpud.agent.measure.breaker import State
 from gpud.agent.measure.clocks import now
 from gpud.agent.measure.launch import LaunchRefused
@@ -155,10 +155,6 @@ class Session:
         return (NOT_COUNTED,)
 
     async def _inventory(self, specs: Sequence[ProbeSpec]) -> AsyncGenerator[ProbeLine, None]:
-        rest_s = self._launcher.gpu_from_s - time.monotonic()
-        if rest_s > 0:
-            yield WaitLine(message=grace.begins(time.time() + rest_s))
-            await self._launcher.grace()
         if words := self._spent():
             yield WaitLine(message=words)
         standing = self._launcher.standing

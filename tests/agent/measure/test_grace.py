@@ -44,7 +44,7 @@ def begins(
         ({"kernel": WSL2}, "90.00 1.00\n", None),
         ({"kernel": WSL2}, None, None),
         ({"kernel": "6.1.0-13-amd64"}, "10.00 1.00\n", None),
-        ({"kernel": WSL2, "container": "1"}, "10.00 1.00\n", Instant(1050.0, 150.0)),
+        ({"kernel": WSL2, "container": "1"}, "10.00 1.00\n", Instant(1080.0, 180.0)),
     ],
 )
 def test_gpu_that_is_not_known_yet_is_left_alone_for_the_longest_in_wsl2_and_not_elsewhere(

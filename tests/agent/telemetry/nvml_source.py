@@ -6,6 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from gpud.agent.measure import clocks
@@ -84,17 +85,20 @@ async def telling(  # each is one thing a test chooses
     *,
     settings: Settings | None = None,
     wsl: bool = False,
+    own: Path | None = None,
     **options: Any,
 ) -> AsyncIterator[Story]:
     clock = Clock()
     kernel = {"kernel": "6.6.87.2-microsoft-standard-WSL2"} if wsl else {}
     board = Board(made("1", 0.0, platform=kernel))
     settings = settings_for(library) if settings is None else settings
-    source = Nvml(SourceContext(settings, board, clock.now, Path("/nonexistent")), **options)
-    try:
-        yield Story(source, clock, board)
-    finally:
-        await source.close()
+    with TemporaryDirectory() as folder:
+        own = own or Path(folder)
+        source = Nvml(SourceContext(settings, board, clock.now, own), **options)
+        try:
+            yield Story(source, clock, board)
+        finally:
+            await source.close()
 
 
 async def collected(library: Path | str, **options: Any) -> Answer:

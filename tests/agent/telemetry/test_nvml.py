@@ -244,16 +244,16 @@ async def test_while_a_helper_that_was_killed_stays_no_other_is_started(
     library = build_libnvml(tmp_path, f"stall nvmlDeviceGetPowerUsage {stalled.path}\n")
     async with telling(library, deadline_s=4.0) as source:
         assert (await source.collect()).reason == "hung"
+        hangs = source.pid
+        assert hangs is not None
         for _ in range(3):
             source.clock.ahead_s += nvml.KILL_AFTER_S
             answer = await source.collect()
             assert answer.reason == "stuck"
             assert "state D" in str(answer.detail)
         assert source.spawned == 1
-        stays = source.source._stuck
-        assert stays is not None
         stalled.answer()
-        await asyncio.to_thread(until, lambda: processes.ref(stays.pid) is None, "its end")
+        await asyncio.to_thread(until, lambda: processes.ref(hangs) is None, "its end")
         source.clock.ahead_s += nvml.KILL_AFTER_S
         source.patient()
         assert (await source.fields())["power_watts"] == 23.5
@@ -264,7 +264,7 @@ async def test_helper_that_hangs_in_wsl2_gets_no_signal_and_no_other_is_started_
 ) -> None:
     os.mkfifo(tmp_path / "fifo")
     library = build_libnvml(tmp_path, f"stall nvmlDeviceGetPowerUsage {tmp_path}/fifo\n")
-    async with telling(library, wsl=True, deadline_s=1.0) as source:
+    async with telling(library, wsl=True, own=tmp_path, deadline_s=1.0) as source:
         assert (await source.collect()).reason == "hung"
         hangs = source.pid
         assert hangs is not None
@@ -275,6 +275,9 @@ async def test_helper_that_hangs_in_wsl2_gets_no_signal_and_no_other_is_started_
             assert answer.reason == "stuck"
             assert f"process {hangs} is left alone in a call of NVML" in str(answer.detail)
         assert source.spawned == 1
+        async with telling(library, wsl=True, own=tmp_path) as restarted:
+            assert (await restarted.collect()).reason == "stuck"
+            assert restarted.spawned == 0
         assert processes.ref(hangs) == process
         await asyncio.to_thread((tmp_path / "fifo").write_text, "the driver returns")
         await asyncio.to_thread(until, lambda: processes.ref(hangs) is None, "its end")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from gpud import processes
+from gpud import gpu_lock, processes
 from gpud.agent import children
 from gpud.agent.children import ENVIRONMENT
 from gpud.agent.measure import conditions
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from gpud.core.settings import Settings
 
 NAME = "nvml"
+LOCK = "nvml.lock"
+"""In the agent's own directory; the helper has it as long as it lives."""
 
 HELPER = (sys.executable, "-I", "-m", "gpud.agent.telemetry.nvml")
 DEADLINE_S = 5.0
@@ -124,7 +126,6 @@ class Nvml:
         self._helper: subprocess.Popen[bytes] | None = None
         self._answer: asyncio.Task[bytes] | None = None  # that the helper owes
         self._request_mono_s = 0.0  # when it got its last question
-        self._stuck: ProcessRef | None = None  # a helper that was to end, and stayed
         self._retry_mono_s = 0.0
         self._failures = 0  # in a row
         self._failure: TelemetryError | None = None  # raised until its rest is over
@@ -250,12 +251,7 @@ class Nvml:
 
     async def _start(self) -> None:
         """Start the helper. Errors: ``TelemetryError``."""
-        stuck = self._stuck
-        if stuck is not None and processes.ref(stuck.pid) == stuck:
-            state = children.condition(stuck)
-            end = "is left alone" if self._leave else "was killed"
-            words = f"process {stuck.pid} {end} in a call of NVML and stays ({state})"
-            raise self._failed(words, "stuck", advice.words(Situation.HUNG, self._platform))
+        lock = self._taken()
         self._context.count_process()
         xids = msgspec.json.encode(self._xids).decode()
         try:
@@ -267,15 +263,45 @@ class Nvml:
                 start_new_session=True,
                 cwd="/",
                 env=ENVIRONMENT,
+                pass_fds=() if lock is None else (lock,),
             )
         except OSError as error:
             words = f"cannot start the telemetry helper: {error.strerror}"
             raise self._failed(words, "spawn_failed", None) from error
+        else:
+            if lock is not None:
+                gpu_lock.note_child(lock, helper.pid, KILL_AFTER_S, NAME)
+        finally:
+            if lock is not None:
+                os.close(lock)  # the helper alone has it
         self._output = asyncio.StreamReader(limit=LONGEST_LINE)
         self._pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(self._output), helper.stdout
         )
         self._helper = helper
+
+    def _taken(self) -> int | None:
+        """Take the lock that the helper inherits; None where there is no place for one.
+
+        One that stayed has it, an earlier agent's too. Errors: ``TelemetryError`` (stuck).
+        """
+        fd = None
+        try:
+            fd = gpu_lock.open_lock(self._context.own / LOCK)
+            if gpu_lock.take_lock(fd):
+                return fd
+        except OSError:  # a folder of Windows has no locks
+            if fd is not None:
+                os.close(fd)
+            return None
+        holder = gpu_lock.lock_holder(fd)
+        os.close(fd)
+        words = "a helper that was started before stays in a call of NVML"
+        if holder is not None:
+            state = children.condition(holder.process)
+            end = "is left alone" if self._leave else "was killed"
+            words = f"process {holder.process.pid} {end} in a call of NVML and stays ({state})"
+        raise self._failed(words, "stuck", advice.words(Situation.HUNG, self._platform))
 
     async def _end(self) -> int | None:
         """Close the helper's input, and kill it, once, if it has not ended after ``END_S``.
@@ -298,8 +324,6 @@ class Nvml:
         if code is None and not self._leave:
             helper.kill()
             code = await _exit_code(helper, reference)
-        if code is None:
-            self._stuck = reference
         return code
 
     def _silence(self, waited_s: float) -> TelemetryError:
