@@ -197,9 +197,9 @@ void measure_matmul(const struct options *options)
 
 /* About n, what the wide tiles can do: of the multiples of 256 within an eighth the one whose blocks,
  * one a multiprocessor, leave the fewest idle in the last wave. */
-static unsigned wide_n(unsigned n)
+unsigned wide_n(unsigned n, unsigned sms)
 {
-    unsigned best = 0, sms = (unsigned)gpu.sm_count;
+    unsigned best = 0;
     double fullest = 0;
     for (unsigned size = (n - n / 8 + 255) / 256 * 256; size <= n + n / 8; size += 256) {
         unsigned blocks = size / 256 * (size / 128), waves = (blocks + sms - 1) / sms;
@@ -214,7 +214,7 @@ static unsigned wide_n(unsigned n)
 
 void measure_tensor(const struct options *options)
 {
-    unsigned wide = wide_n(options->tensor_n);
+    unsigned wide = wide_n(options->tensor_n, (unsigned)gpu.sm_count);
     measure_product(options, TENSOR, options->tensor_n, NULL);
     if (!options->once && !options->loop && wide && !every_variant_can("tensor", options->tensor_n))
         measure_product(options, TENSOR, wide, "tensor_wide");

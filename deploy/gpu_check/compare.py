@@ -6,6 +6,7 @@ median of the ratios is judged. What has no figure has a reason instead, and no 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import median
@@ -39,7 +40,7 @@ class Target:
     within_s: float = 0.0
     at_least: float | None = None
 
-    def holds(self, ratio: float, difference: float = 0.0) -> bool:
+    def holds(self, ratio: float, difference: float = math.inf) -> bool:
         """Judge one ratio, and a difference in the unit of the figure."""
         if self.within is not None:
             slack = 1e-9  # of rounding

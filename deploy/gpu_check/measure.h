@@ -66,6 +66,7 @@ struct variant {
 };
 const struct variant *next_variant(const char *item, const struct variant *last);
 bool every_variant_can(const char *item, size_t n);
+unsigned wide_n(unsigned n, unsigned sms); /* a size near n for the variants that cannot do it */
 
 struct launch {
     CUhandle function;

@@ -90,11 +90,12 @@ class Workload:
             return
         assert process.stdin is not None  # noqa: S101
         assert process.stderr is not None  # noqa: S101
-        process.stdin.close()
-        if self._thread:
-            self._thread.join()
-        words = process.stderr.read().strip()
-        if process.wait():
+        with process:
+            process.stdin.close()
+            if self._thread:
+                self._thread.join()
+            words = process.stderr.read().strip()
+        if process.returncode:
             raise Refused(f"the workload ended with {process.returncode}: {words[-2000:]}")
 
     def rate(self, first_s: float, last_s: float) -> float:

@@ -7,9 +7,11 @@ import re
 from pathlib import Path
 
 from deploy.gpu_check.toolchain import HERE, build_program
-from tests.standins.build import CXX, SHARED, SOURCES, _compiled
+from deploy.gpu_check.toolchain import SOURCES as C_SOURCES
+from tests.standins.build import CXX, SHARED, SOURCES, C, _compiled
 
 ROOT = Path(__file__).resolve().parents[2]
+HEADERS = sorted(HERE.glob("*.h"))
 KERNELS = ROOT / "gpud" / "child" / "kernels"
 SHAPE = re.compile(
     r'\{"ref_", "(?P<item>\w+)", "(?P<name>\w+)", (?P<x>\d+), (?P<y>\d+), (?P<per_sm>\d+), '
@@ -23,6 +25,18 @@ def host_kernels() -> ctypes.CDLL:
     options = (*SHARED, "-I", str(SOURCES), "-I", str(HERE))
     included = [HERE / "kernels.cu", SOURCES / "instructions.cuh"]
     return ctypes.CDLL(str(_compiled("gpu_check_kernels.so", [source], CXX, options, included)))
+
+
+def host_cublas() -> Path:
+    """Give a libcublas that multiplies on the CPU; its source says what it can."""
+    source = Path(__file__).with_name("cublas_on_host.c")
+    return _compiled("libcublas.so", [source], C, ("-shared", "-fPIC", "-ldl"))
+
+
+def reference_library() -> ctypes.CDLL:
+    """Give the reference program as a library, for functions that need no GPU."""
+    options = ("-shared", "-fPIC", "-ldl", "-lm")
+    return ctypes.CDLL(str(_compiled("reference.so", list(C_SOURCES), C, options, HEADERS)))
 
 
 def shapes() -> dict[str, re.Match[str]]:

@@ -31,7 +31,7 @@ GIVEN = ("--prefix", "gpud_", *PTX, "--quick")
 
 NVBANDWIDTH = """\
 #!/bin/sh
-[ "$1 $2" = "-b 2" ] || exit 1
+[ "$1 $2" = "-b 4" ] || exit 1
 echo "Running."
 echo "SUM host_to_device_memcpy_ce 100.00"
 """
@@ -250,30 +250,29 @@ def test_whoever_ends_it_finds_nothing_left(tmp_path: Path, number: signal.Signa
     command = [sys.executable, "-S", str(ROOT / "deploy" / "gpu-check"), *GIVEN]
     command += ["--library", str(library), "--out", str(tmp_path / "out"), "--only", "nbody"]
     environment = {"PATH": path, "HOME": str(tmp_path), "TMPDIR": str(temporary)}
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
-    assert process.stderr is not None
-    while "pair 1 of 2: nbody" not in process.stderr.readline():
-        assert process.poll() is None
-    until(lambda: using(library), "a run on the GPU")
-    process.send_signal(number)
-    words = process.stderr.read()
-    assert process.wait() == 128 + number
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stderr is not None
+        while "pair 1 of 2: nbody" not in process.stderr.readline():
+            assert process.poll() is None
+        until(lambda: using(library), "a run on the GPU")
+        process.send_signal(number)
+        words = process.stderr.read()
+    assert process.returncode == 128 + number
     assert "ends as soon as the run in progress has given the GPU back" in words
     assert "Traceback" not in words
     assert using(library) == []
-    assert using(tmp_path / "bin" / "nvidia-smi") == []
+    assert using(tmp_path / "bin" / "nvidia-smi", "cmdline") == []
     left = json.loads(ledger.read_text().splitlines()[-1])
     assert (left["vram_left_bytes"], left["pinned_left_bytes"]) == (0, 0)
     assert list(temporary.iterdir()) == []
     assert not (tmp_path / "out").exists()
 
 
-def using(file: Path) -> list[int]:
-    """The processes that have a file mapped or are named after it."""
+def using(file: Path, place: str = "maps") -> list[int]:
+    """The processes that have a file mapped; with ``cmdline`` those that are given it."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            texts = [(process / name).read_bytes() for name in ("maps", "cmdline")]
-            if any(str(file).encode() in text for text in texts):
+            if str(file).encode() in (process / place).read_bytes():
                 found.append(int(process.name))
     return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.child.running import GPU
-from tests.gpu_check.building import KERNELS, program
+from tests.gpu_check.building import KERNELS, host_cublas, program, reference_library
 from tests.standins.build import build_libcuda, build_virtual_clock
 from tests.standins.loaded import COMPILED
 
@@ -51,7 +51,7 @@ def ended(
     for module in sorted(KERNELS.glob("*.ptx")):
         command += ["--module", module]
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=60, env=clock
+        command, input="", capture_output=True, text=True, check=False, timeout=60, env=clock
     )
 
 
@@ -92,6 +92,42 @@ def test_every_kernel_of_gpud_is_launched_once_and_verified(
     names = {"empty", "count", "triad", "nbody", "matmul", "matmul_128", "matmul_16"}
     assert set(results["verified"]) == names | {"matmul_tensor"}
     assert results["device"]["uuid"] == GPU
+
+
+def test_cublas_multiplies_the_same_matrices_and_is_verified(
+    reference: Path, tmp_path: Path
+) -> None:
+    library = str(host_cublas())
+    only = ("--only", "matmul", "--only", "tensor")
+    figures = document(ended(reference, tmp_path, "--cublas", library, *only))["figures"]
+    assert set(figures) == {"matmul", "matmul_cublas", "tensor", "tensor_cublas"}
+    assert figures["tensor_cublas"]["variant"] == library
+    absent = document(ended(reference, tmp_path, "--cublas", "/nonexistent.so", *only))
+    assert set(absent["missing"]) == {"matmul_cublas", "tensor_cublas"}
+
+
+@pytest.mark.parametrize("options", [("--cublas",), ()])
+def test_a_loop_ends_with_its_input_and_verifies_its_last_product(
+    reference: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    given = [*options, str(host_cublas())] if options else []
+    ended_loop = ended(reference, tmp_path, "--loop", "--only", "matmul", *given)
+    assert (ended_loop.returncode, ended_loop.stderr) == (0, "")
+    assert ended_loop.stdout.split()[0] == ("cuBLAS" if options else "matmul_128")
+    wrong = "corrupt gpud_matmul_128 77\ncorrupt copy\n"
+    ended_loop = ended(reference, tmp_path, "--loop", "--only", "matmul", *given, script=wrong)
+    assert ended_loop.returncode == 1
+
+
+@pytest.mark.parametrize("sms", [24, 82, 108, 128, 132, 148])
+def test_tiles_that_are_wide_compete_on_every_gpu_near_its_size(sms: int) -> None:
+    library = reference_library()
+    for n in range(1024, 4224, 128):
+        size = library.wide_n(n, sms)
+        assert library.every_variant_can(b"tensor", size)
+        assert abs(size - n) <= n / 8
+    assert not library.every_variant_can(b"tensor", 3712)
+    assert library.wide_n(3712, 108) == 4096  # 512 blocks are 95 % of five waves of 108
 
 
 @pytest.mark.parametrize(
