@@ -238,6 +238,7 @@ CAUSES: Final = {
     "loading": "module loading",
     "python": "Python",
     "cpu_load": "load of the CPU",
+    "compiler": "code by the driver's compiler",
     "dxg": "the channel to Windows",
     "cpu": "the machine",
 }
