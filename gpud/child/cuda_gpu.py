@@ -43,7 +43,7 @@ class PrimaryContext:
         """Retain it. After this, ``close`` must be called. Errors: ``ProbeError``."""
         self.driver, self.device = driver, device
         self.modules = Modules(driver)
-        self.plateau_passed = False  # the GPU has been given the time to leave its idle clocks
+        self.low_clock_s = 0.0  # GPU time for which its clock has been waited for
         self.opened_s: float | None = None  # until the first run has ended
         self._ordinal = driver.value("cuDeviceGet", ctypes.c_int, device.index)
         begun = time.monotonic()
@@ -77,9 +77,8 @@ class Gpu:
 
     def __init__(self, context: PrimaryContext, *, spin: bool, left_out: Mapping[str, str]) -> None:
         """``spin``: wait actively, for latency; else give up the core."""
-        self._context = context
         self._driver = context.driver
-        self.modules = context.modules
+        self.context, self.modules = context, context.modules
         self.device = device = context.device
         self.sm_count, self.l2_bytes = device.sm_count, device.l2_bytes
         self.left_out = left_out
@@ -100,7 +99,7 @@ class Gpu:
 
     def start(self) -> None:
         """Make the context current and take the first stream and the events."""
-        self._driver("cuCtxSetCurrent", self._context.handle)
+        self._driver("cuCtxSetCurrent", self.context.handle)
         self._lanes.append(self._driver.created("cuStreamCreate", 0))
         # The first and the last of a region, the meeting of two lanes; two for the default stream.
         flags = EVENT_SPIN if self._spin else EVENT_BLOCKING_SYNC
@@ -121,15 +120,6 @@ class Gpu:
             self._stays_free_bytes = job.stays_free_bytes or -math.inf
         if self._free_bytes < job.free_min_bytes:
             raise headroom(self._free_bytes, job.free_min_bytes)
-
-    @property
-    def plateau_passed(self) -> bool:
-        """Whether a run in this context has given the clocks the time to leave a low step."""
-        return self._context.plateau_passed
-
-    @plateau_passed.setter
-    def plateau_passed(self, passed: bool) -> None:
-        self._context.plateau_passed = passed
 
     def peak_hertz(self) -> float | None:
         """Give the highest clock of the multiprocessors by the driver's table, if it tells."""
@@ -364,7 +354,7 @@ class Gpu:
         conditions: dict[str, Condition] = {
             **self._driver.progress.facts,
             "sync": "spin" if self._spin else "blocking",
-            "context_s": self._context.opened_s,
+            "context_s": self.context.opened_s,
             "module_load_s": self.modules.load_s,
         }
         try:
@@ -385,7 +375,7 @@ class Gpu:
             "cuStreamDestroy_v2": self._lanes,
         }
         self.release_errors = _given_back(self._driver, handles)
-        self._context.opened_s = None
+        self.context.opened_s = None
 
     def _call(self, name: str, *arguments: Any) -> Call:  # noqa: ANN401  # ctypes values
         prototype = FUNCTIONS.get(name) or OPTIONAL[name]

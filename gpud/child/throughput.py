@@ -65,7 +65,7 @@ class TimedBatches:
     settled: bool
     repeats: int  # calls in a batch
     call_s: float  # median
-    clock: dict[str, Condition] = {}
+    clock: dict[str, Condition] = {}  # noqa: RUF012  # copied
 
     def outcome(self, spec: ProbeSpec, conditions: dict[str, Condition]) -> Outcome:
         """Give the outcome of a probe of one mode, with how its figures came about."""

@@ -6,7 +6,7 @@ already costs three runs; one that does not settle in time says so and is measur
 
 Clocks that wait at a low step before they rise agree with themselves as well. So where the kernel
 reads the clock itself, the load goes on while that rises; and once in a context also while it is
-far below the highest there is, for nine runs in all: some laptops never go further.
+far below the highest there is, for a while: some laptops never go further.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ MOST_GPU_S = 0.4
 LONGEST_S = 1.0
 RISING, LOW = 1.01, 0.75
 """Over three runs; and as a share of the highest clock."""
-PLATEAU_RUNS = 9
-PLATEAU_GPU_S = 0.1
+LOW_CLOCK_S = 0.15
+"""GPU time in a context that a low clock gets to rise."""
+WAKES_S = 0.1
 """A warm-up that may use less cannot wake a GPU, and does not wait for it."""
 BODY = 16  # bytes of a float4
 MOST_BODIES = 1 << 18
@@ -63,7 +64,7 @@ def warm(
     """
     load, used_s = sized(gpu, run_s)
     taken: list[float] = []
-    waking = Waking(gpu, load.call) if most_gpu_s >= PLATEAU_GPU_S else None
+    waking = Waking(gpu, load.call) if most_gpu_s >= WAKES_S else None
 
     def run() -> float:
         taken_s = load.timed()
@@ -101,7 +102,7 @@ def settle(  # noqa: PLR0913  # the last two have one use each
     """
     until = time.monotonic() + LONGEST_S
     while time.monotonic() < until:
-        if settled(taken) and not (waking and waking.goes_on(len(taken))):
+        if settled(taken) and not (waking and waking.goes_on(taken[-1])):
             break
         if sum(taken) + (taken[-1] if taken else first_s) > most_gpu_s:
             break
@@ -130,17 +131,18 @@ class Waking:
             return {}
         return self.clock.conditions(self.hertz[-len(rates) :], rates)
 
-    def goes_on(self, runs: int) -> bool:
-        """Say whether the clock rises, or is low and may rise yet, after so many agreeing runs."""
+    def goes_on(self, run_s: float) -> bool:
+        """Say whether the clock rises, or is low and may rise yet, after one more agreeing run."""
         recent = [hertz for hertz in self.hertz[-3:] if hertz is not None]
         if len(recent) < 3:  # noqa: PLR2004  # as many as have to agree
             return False
         if recent[-1] > RISING * recent[0]:
             return True
-        if self._gpu.plateau_passed or self._peak is None or recent[-1] >= LOW * self._peak:
+        if self._peak is None or recent[-1] >= LOW * self._peak:
             return False
-        self._gpu.plateau_passed = runs >= PLATEAU_RUNS
-        return not self._gpu.plateau_passed
+        context = self._gpu.context
+        context.low_clock_s += run_s
+        return context.low_clock_s < LOW_CLOCK_S
 
 
 def sized(gpu: Gpu, seconds: float) -> tuple[Load, float]:

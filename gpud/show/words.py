@@ -58,6 +58,7 @@ WORDS: Final[Mapping[tuple[str, str], str]] = {
     ("memory_latency", "l2"): "latency of the GPU's L2 cache",
     ("matmul", ""): "Matrix product",
     ("matmul", "matmul"): "matrix product",
+    ("matmul", "pinned"): "matrix product in pinned code",
     ("tensor", ""): "Tensor cores",
     ("tensor", "tensor"): "tensor cores",
     ("nbody", ""): "Arithmetic (n-body)",

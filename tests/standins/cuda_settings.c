@@ -50,7 +50,7 @@
  *                                   first ones linearly less, as clocks rise under load
  *
  *   sm_clock_hertz R                of the multiprocessors, as kernels with gpud_ends see it
- *   clock_step_kernels N, clock_step R  the first N of those of a process see R times that clock
+ *   clock_step_kernels N, clock_step R  the first N of a process run at R times that clock
  *   timer_tick_ns N                 in which their timer counts; its readings are whole ticks
  *   compiler_factor R               what the driver compiled takes R times as long, a cubin does not
  *   compiled KERNEL REGISTERS [LOCAL_BYTES]  what the driver's compiler makes of it

@@ -144,7 +144,8 @@ CUresult cubin_check(const void *image, const struct device *device, char *messa
 /* cuda_clock.c: what a kernel leaves in the memory of its module. */
 #define ENDS_BYTES 32
 #define BEGINS_BYTES 16 /* after the ends */
-void stamp(CUdeviceptr stamps, double begin_ns, double cost_ns);
+void stamp(CUdeviceptr stamps, double begin_ns, double cost_ns, double share);
+double clock_share(void); /* of the next kernel: the clock waits at a lower step before it rises */
 double compiled_slowdown(bool pinned);
 
 /* cuda_objects.c: modules, functions, streams, events and graphs behind checked handles. */
