@@ -71,6 +71,19 @@ ASSEMBLERS = (
 )
 
 
+PINNED = {
+    "matmul_128": {
+        80: "nvidia_cuda_nvcc_cu11-11.7.99",
+        90: "nvidia_cuda_nvcc_cu12-12.9.86",
+        120: "nvidia_cuda_nvcc_cu12-12.9.86",
+    }
+}
+"""Kernels that are shipped as machine code too: architectures, and the assembler of each.
+
+It is the oldest there is: drivers load what assemblers of their own age and older ones have made.
+"""
+
+
 def sources() -> tuple[Path, ...]:
     """Every kernel source, by name; its PTX lies beside it."""
     return tuple(sorted(KERNELS.glob("*.cu")))
@@ -208,6 +221,20 @@ def assemble(tools: Path, ptx: Path) -> Iterator[str]:
         for number in numbers:
             _run(str(ptxas), f"--gpu-name=sm_{number}", "--output-file=/dev/null", str(ptx))
         yield f"{ptx.name}: {assembler.wheel}: sm_{numbers[0]} to sm_{numbers[-1]}"
+
+
+def pinned(tools: Path, source: Path, text: str) -> Iterator[tuple[Path, bytes]]:
+    """Yield the machine code of a kernel source from its PTX, with the file of each.
+
+    Errors: ``PtxError`` with the assembler's words.
+    """
+    for number, wheel in PINNED.get(source.stem, {}).items():
+        target = source.with_suffix(f".sm_{number}.cubin")
+        with tempfile.TemporaryDirectory() as scratch:
+            ptx, made = Path(scratch) / "in.ptx", Path(scratch) / "out.cubin"
+            ptx.write_text(text, encoding="ascii")
+            _run(str(tools / wheel / "ptxas"), f"--gpu-name=sm_{number}", "-o", str(made), str(ptx))
+            yield target, made.read_bytes()
 
 
 def _run(*command: str) -> None:

@@ -33,7 +33,8 @@ WSL_LIBRARY = "usr/lib/wsl/lib/libcuda.so.1"
 DRIVER_STORE = re.compile(r"/usr/lib/wsl/drivers/([^/]+)/.*libcuda\.so")
 
 LOADING_MODES = {1: "eager", 2: "lazy"}
-SM_COUNT, L2_BYTES, CC_MAJOR, CC_MINOR, MPS_ENABLED = 16, 38, 75, 76, 133  # CU_DEVICE_ATTRIBUTE_*
+# CU_DEVICE_ATTRIBUTE_*
+CLOCK_KHZ, SM_COUNT, L2_BYTES, CC_MAJOR, CC_MINOR, MPS_ENABLED = 13, 16, 38, 75, 76, 133
 
 
 class Driver:
@@ -123,6 +124,12 @@ class Driver:
                 detail = f"{error.failure.detail}, asked about GPU {index}"
                 refused.append(replace(error.failure, detail=detail))
         return described, refused
+
+    def peak_hertz(self, index: int) -> float | None:
+        """Give the highest clock of a GPU's multiprocessors; None where the driver does not."""
+        ordinal = self.value("cuDeviceGet", ctypes.c_int, index)
+        khz = self._label("cuDeviceGetAttribute", CLOCK_KHZ, ordinal)
+        return khz * 1e3 if khz else None
 
     def _version(self) -> str | None:
         """Give the CUDA version the driver offers, "12.8"; None for a driver that names none."""

@@ -70,6 +70,8 @@ GRAPH: dict[str, tuple[Any, ...]] = {  # CUDA 11.4
 OPTIONAL: dict[str, tuple[Any, ...]] = {
     "cuDeviceGetUuid_v2": (OUT, DEVICE),  # CUDA 11.4
     "cuModuleGetLoadingMode": (OUT,),  # CUDA 11.7
+    "cuModuleGetGlobal_v2": (OUT, OUT, HANDLE, ctypes.c_char_p),
+    "cuFuncGetAttribute": (OUT, ctypes.c_int, HANDLE),
     "cuGraphAddKernelNode_v2": (OUT, HANDLE, OUT, SIZE, OUT),  # CUDA 12.0
     **GRAPH,
 }

@@ -12,11 +12,11 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gpud.child import kernels
 from gpud.child.cuda import Driver
 from gpud.child.cuda_api import FUNCTIONS, GRAPH, OPTIONAL, POINTER, SIZE, KernelNode
 from gpud.child.device import Buffer, Call, HostBuffer, Kernel, headroom, inside, shared
 from gpud.child.libc import null_call
+from gpud.child.modules import Modules
 from gpud.core import progress
 from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 SPIN, BLOCKING_SYNC = 1, 4  # CU_CTX_SCHED_*
 EVENT_SPIN, EVENT_BLOCKING_SYNC = 0, 1  # CU_EVENT_*; the context's flag does not reach events
 NOT_READY = 600  # of a query: work is still going on
-JIT_LOG, JIT_LOG_SIZE = 5, 6  # CU_JIT_ERROR_LOG_BUFFER and its size
 LONGEST_MS = 6e5
 """Between two events of a run, none of which may last so long: Windows resets a GPU after 2 s."""
 
@@ -43,7 +42,8 @@ class PrimaryContext:
     def __init__(self, driver: Driver, device: Device, *, spin: bool) -> None:
         """Retain it. After this, ``close`` must be called. Errors: ``ProbeError``."""
         self.driver, self.device = driver, device
-        self.modules: dict[str, ctypes.c_void_p] = {}
+        self.modules = Modules(driver)
+        self.low_clock_s = 0.0  # GPU time for which its clock has been waited for
         self.opened_s: float | None = None  # until the first run has ended
         self._ordinal = driver.value("cuDeviceGet", ctypes.c_int, device.index)
         begun = time.monotonic()
@@ -59,7 +59,7 @@ class PrimaryContext:
     def close(self) -> dict[str, str]:
         """Give everything back. Returns what was refused, by function."""
         handles = {
-            "cuModuleUnload": list(self.modules.values()),
+            "cuModuleUnload": self.modules.handles,
             "cuDevicePrimaryCtxRelease_v2": [self._ordinal],
         }
         return _given_back(self.driver, handles)
@@ -77,8 +77,8 @@ class Gpu:
 
     def __init__(self, context: PrimaryContext, *, spin: bool, left_out: Mapping[str, str]) -> None:
         """``spin``: wait actively, for latency; else give up the core."""
-        self._context = context
         self._driver = context.driver
+        self.context, self.modules = context, context.modules
         self.device = device = context.device
         self.sm_count, self.l2_bytes = device.sm_count, device.l2_bytes
         self.left_out = left_out
@@ -94,12 +94,12 @@ class Gpu:
         self._graphs: list[ctypes.c_void_p] = []
         self._executables: list[ctypes.c_void_p] = []
         self._free_bytes, self._stays_free_bytes = math.inf, -math.inf
-        self._load_s = 0.0
         self._spin = spin
+        self.modules.load_s = 0.0
 
     def start(self) -> None:
         """Make the context current and take the first stream and the events."""
-        self._driver("cuCtxSetCurrent", self._context.handle)
+        self._driver("cuCtxSetCurrent", self.context.handle)
         self._lanes.append(self._driver.created("cuStreamCreate", 0))
         # The first and the last of a region, the meeting of two lanes; two for the default stream.
         flags = EVENT_SPIN if self._spin else EVENT_BLOCKING_SYNC
@@ -120,6 +120,10 @@ class Gpu:
             self._stays_free_bytes = job.stays_free_bytes or -math.inf
         if self._free_bytes < job.free_min_bytes:
             raise headroom(self._free_bytes, job.free_min_bytes)
+
+    def peak_hertz(self) -> float | None:
+        """Give the highest clock of the multiprocessors by the driver's table, if it tells."""
+        return self._driver.peak_hertz(self.device.index)
 
     def memory(self) -> tuple[int, int]:
         """Give free and total bytes; WDDM's free is not a promise."""
@@ -179,14 +183,9 @@ class Gpu:
         self._aside("cuMemsetD32_v2", buffer.address, word, buffer.size // 4)
         self._driver("cuCtxSynchronize")
 
-    def kernel(self, name: str) -> Kernel:
-        """Load a kernel, its module on first use. ``Errors: ProbeError`` with the JIT's log."""
-        file, image = kernels.image(name)
-        modules = self._context.modules
-        if file not in modules:
-            modules[file] = self._loaded(image)
-        module = modules[file]
-        return Kernel(name, self._driver.created("cuModuleGetFunction", module, name.encode()))
+    def kernel(self, name: str, pinned: str | None = None) -> Kernel:
+        """Load a kernel as ``Modules.kernel`` does. ``Errors: ProbeError`` with the JIT's log."""
+        return self.modules.kernel(name, pinned)
 
     def launch(
         self, kernel: Kernel, grid: tuple[int, int], block: tuple[int, int], *arguments: Argument
@@ -205,7 +204,7 @@ class Gpu:
             ctypes.cast(pointers, ctypes.c_void_p),
             None,
         )
-        return Call(kernel.name, call.real, call.null, (values, pointers, call.keep))
+        return Call(kernel.name, call.real, call.null, (values, pointers, call.keep), kernel)
 
     def graph(self, call: Call, count: int) -> Call:
         """Chain ``count`` launches as nodes; the call that is given launches them all.
@@ -355,8 +354,8 @@ class Gpu:
         conditions: dict[str, Condition] = {
             **self._driver.progress.facts,
             "sync": "spin" if self._spin else "blocking",
-            "context_s": self._context.opened_s,
-            "module_load_s": self._load_s,
+            "context_s": self.context.opened_s,
+            "module_load_s": self.modules.load_s,
         }
         try:
             conditions["memory_free_bytes"], conditions["memory_total_bytes"] = self.memory()
@@ -376,7 +375,7 @@ class Gpu:
             "cuStreamDestroy_v2": self._lanes,
         }
         self.release_errors = _given_back(self._driver, handles)
-        self._context.opened_s = None
+        self.context.opened_s = None
 
     def _call(self, name: str, *arguments: Any) -> Call:  # noqa: ANN401  # ctypes values
         prototype = FUNCTIONS.get(name) or OPTIONAL[name]
@@ -410,30 +409,6 @@ class Gpu:
             detail = f"the driver says that {elapsed_ms / 1e3:g} s passed between two events"
             raise ProbeError(Failure(Reason.CUDA_ERROR, detail, function="cuEventElapsedTime"))
         return float(elapsed_ms / 1e3)
-
-    def _loaded(self, image: bytes) -> ctypes.c_void_p:
-        module, log = ctypes.c_void_p(), ctypes.create_string_buffer(4096)
-        options = (ctypes.c_int * 2)(JIT_LOG, JIT_LOG_SIZE)
-        values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
-        begun = time.monotonic()
-        with self._driver.progress.start_up():
-            code = self._driver.code(
-                "cuModuleLoadDataEx",
-                ctypes.byref(module),
-                image + b"\0",
-                len(options),
-                options,
-                values,
-            )
-        self._load_s += time.monotonic() - begun
-        if code:
-            refusal = self._driver.error("cuModuleLoadDataEx", code).failure
-            words = log.value.decode(errors="replace").strip()
-            detail = f"{refusal.detail}; {words}" if words else refusal.detail
-            raise ProbeError(
-                Failure(refusal.reason, detail, refusal.function, refusal.code, refusal.advice)
-            )
-        return module
 
 
 class LoadedCuda:

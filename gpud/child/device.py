@@ -41,10 +41,11 @@ class HostBuffer:
 
 @record
 class Kernel:
-    """A kernel by name, with the driver's handle."""
+    """A kernel by name, with the driver's handles of it and of its module."""
 
     name: str
     handle: object
+    module: object = None
 
 
 @record
@@ -59,6 +60,7 @@ class Call:
     real: Callable[[], int]
     null: Callable[[], int]
     keep: object = None
+    kernel: Kernel | None = None  # of a launch
 
 
 Argument: TypeAlias = Buffer | int | float

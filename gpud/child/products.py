@@ -41,11 +41,15 @@ VALUES = tuple(byte % 17 - 8 for byte in range(256))
 
 @record
 class Method:
-    """A kernel that multiplies, its block, and the ``struct`` code of what it takes."""
+    """A kernel that multiplies, its block, and the ``struct`` code of what it takes.
+
+    ``pinned``: the file of machine code that has the kernel; else it is compiled from PTX.
+    """
 
     kernel: str
     block: tuple[int, int]
     element: str
+    pinned: str | None = None
 
     @property
     def size(self) -> int:
@@ -85,11 +89,20 @@ class Matrix:
         return map(VALUES.__getitem__, chain.from_iterable(stretches))
 
 
-def product(gpu: Gpu, budget: Budget, seed: int, spec: ProbeSpec, method: Method) -> Outcome:
+def product(  # noqa: PLR0913  # the last one has one use
+    gpu: Gpu,
+    budget: Budget,
+    seed: int,
+    spec: ProbeSpec,
+    method: Method,
+    *,
+    share: float = 1.0,
+) -> Outcome:
     """Multiply two matrices for a probe of one mode.
 
     Shapes: A, B n x n of the method's elements, C float32[n, n]; n a multiple of 128.
-    Units: flop/s, 2 n^3 a product. Errors: ``ProbeError``; a wrong element publishes nothing.
+    Units: flop/s, 2 n^3 a product. ``share`` is as ``measured`` has it.
+    Errors: ``ProbeError``; a wrong element publishes nothing.
     """
     most_bytes = int(gpu.memory()[0] * spec.vram_share) - POOL * method.size
     each_bytes = 2 * method.size + 4
@@ -97,8 +110,8 @@ def product(gpu: Gpu, budget: Budget, seed: int, spec: ProbeSpec, method: Method
     if not sizes:
         raise short_of(gpu.memory()[0], "three matrices")
     area = sizes[-1] ** 2
-    a, b, c = (gpu.alloc(area * size) for size in (method.size, method.size, 4))
-    kernel = gpu.kernel(method.kernel)
+    kernel = gpu.kernel(method.kernel, method.pinned)
+    a, b, c = buffers = [gpu.alloc(area * size) for size in (method.size, method.size, 4)]
 
     def multiply(n: int) -> Call:
         return gpu.launch(kernel, (n // TILE, n // TILE), method.block, a, b, c, n)
@@ -111,7 +124,7 @@ def product(gpu: Gpu, budget: Budget, seed: int, spec: ProbeSpec, method: Method
     left, right = (_filled(gpu, each, pool, chance, Matrix(raw, n, ())) for each in (a, b))
     budget.check()
     call = multiply(n)
-    series = measured(gpu, call, _flops(n), budget)
+    series = measured(gpu, call, _flops(n), budget, share=share)
     gpu.fill(c, POISON)
     elapsed(gpu, call)
     places = [(0, 0), (n - 1, n - 1)]
@@ -120,6 +133,8 @@ def product(gpu: Gpu, budget: Budget, seed: int, spec: ProbeSpec, method: Method
         got = struct.unpack("<f", gpu.download(c, 4, 4 * (row * n + column)))[0]
         _verify(row, column, got, sum(map(mul, left.row(row), right.column(column))))
         budget.check()
+    for buffer in (*buffers, pool):
+        gpu.free(buffer)
     return series.outcome(spec, {"n": n})
 
 

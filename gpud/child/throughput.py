@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from gpud.child.device import Outcome, plausible
 from gpud.child.progress import TOO_SLOW
 from gpud.child.summary import summarised
-from gpud.child.warmup import settle
+from gpud.child.warmup import Waking, settle
 from gpud.core.errors import ProbeError
 from gpud.core.record import record
 from gpud.core.sample import Failure, Reason
@@ -56,18 +56,22 @@ GROWTH = 16
 
 @record
 class TimedBatches:
-    """Timed batches of one call. ``rates`` in work per second, 5 to 7 of them."""
+    """Timed batches of one call. ``rates`` in work per second, 5 to 7 of them.
+
+    ``clock``: the SM clock meanwhile, and the machine code; empty where no kernel was called.
+    """
 
     rates: tuple[float, ...]
     settled: bool
     repeats: int  # calls in a batch
     call_s: float  # median
+    clock: dict[str, Condition] = {}  # noqa: RUF012  # copied
 
     def outcome(self, spec: ProbeSpec, conditions: dict[str, Condition]) -> Outcome:
         """Give the outcome of a probe of one mode, with how its figures came about."""
         own = {"settled": self.settled, "runs": len(self.rates), "batch": self.repeats}
         sample = summarised(self.rates, mode=spec.modes[0], unit=spec.unit)
-        return Outcome((sample,), (), {**conditions, **own})
+        return Outcome((sample,), (), {**conditions, **own, **self.clock})
 
 
 def beyond_caches(l2_bytes: int) -> int:
@@ -110,8 +114,14 @@ def chosen(
     if within(CALL_S, size, took_s) == sizes[-1]:
         return sizes[-1]  # clocks that are not up yet can only make it quicker
     pilot = build(size)
-    warm = [took_s]
-    settle(lambda: elapsed(gpu, pilot), budget, _left(gpu, budget) / 4, warm)
+    warm, waking = [took_s], Waking(gpu, pilot)
+
+    def run() -> float:
+        taken_s = elapsed(gpu, pilot)
+        waking.read(1)
+        return taken_s
+
+    settle(run, budget, _left(gpu, budget) / 4, warm, waking=waking)
     took_s = warm[-1]
     # Little work fills a GPU badly, so that larger sizes take less than it predicts.
     while (fitting := within(CALL_S, size, took_s)) > size:
@@ -136,9 +146,13 @@ def measured(  # noqa: PLR0913  # the last two have one use each
     rather than use more. ``timed`` replaces ``device.timed`` of the call.
     Errors: ``ProbeError``; budget_exceeded where not even five batches fit.
     """
+    on_gpu = timed is None and call.kernel is not None
+    waking = Waking(cast("Gpu", device), call) if on_gpu else None
 
     def batch(repeats: int) -> float:
         taken_s = device.timed(call, repeats) if timed is None else timed(repeats)
+        if waking:
+            waking.read(repeats)
         return plausible(taken_s, call.name)
 
     before_s, allowed_s = device.busy_s, share * _left(device, budget)
@@ -149,7 +163,7 @@ def measured(  # noqa: PLR0913  # the last two have one use each
     most_s = max(allowed_s - used_s - RUNS * batch_s, WARM_UPS * load * call_s)
     warm: list[float] = []
     room_s = _left(device, budget) - LEAST_RUNS * _repeats(batch_s, call_s) * call_s
-    calm = settle(partial(batch, load), budget, min(most_s, room_s), warm)
+    calm = settle(partial(batch, load), budget, min(most_s, room_s), warm, waking=waking)
     used_s += sum(warm)
     call_s = warm[-1] / load if warm else call_s
     repeats = _repeats(batch_s, call_s)
@@ -163,12 +177,9 @@ def measured(  # noqa: PLR0913  # the last two have one use each
         taken.append(batch(repeats))
         used_s += taken[-1]
         budget.check()
-    return TimedBatches(
-        rates=tuple(repeats * work / seconds for seconds in taken),
-        settled=calm,
-        repeats=repeats,
-        call_s=median(taken) / repeats,
-    )
+    rates = tuple(repeats * work / seconds for seconds in taken)
+    clock = waking.conditions(rates) if waking else {}
+    return TimedBatches(rates, calm, repeats, median(taken) / repeats, clock)
 
 
 def _too_slow(name: str, call_s: float, gpu_s: float, before_s: float, used_s: float) -> ProbeError:

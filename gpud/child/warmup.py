@@ -3,6 +3,10 @@
 The n-body kernel is repeated until three runs in a row agree within 2 %. A pilot sizes it, so that
 a run is long beside what a launch costs and short beside what a person notices. A GPU that is warm
 already costs three runs; one that does not settle in time says so and is measured as it is.
+
+Clocks that wait at a low step before they rise agree with themselves as well. So where the kernel
+reads the clock itself, the load goes on while that rises; and once in a context also while it is
+far below the highest there is, for a while: some laptops never go further.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import math
 import time
 from typing import TYPE_CHECKING
 
+from gpud.child.clock import SmClock
 from gpud.child.device import BLOCK, plausible
 from gpud.core.record import record
 
@@ -20,11 +25,18 @@ if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
     from gpud.child.device import Call
     from gpud.child.progress import Budget
+    from gpud.core.sample import Condition
 
 RUN_S = 0.01
 MOST_GPU_S = 0.4
 """Of a large probe, which has half a second left to measure; small probes ask for much less."""
 LONGEST_S = 1.0
+RISING, LOW = 1.01, 0.75
+"""Over three runs; and as a share of the highest clock."""
+LOW_CLOCK_S = 0.15
+"""GPU time in a context that a low clock gets to rise."""
+WAKES_S = 0.1
+"""A warm-up that may use less cannot wake a GPU, and does not wait for it."""
 BODY = 16  # bytes of a float4
 MOST_BODIES = 1 << 18
 SHARE = 4  # of free memory: a quarter at most
@@ -52,7 +64,15 @@ def warm(
     """
     load, used_s = sized(gpu, run_s)
     taken: list[float] = []
-    calm = settle(load.timed, budget, most_gpu_s - used_s, taken, first_s=run_s)
+    waking = Waking(gpu, load.call) if most_gpu_s >= WAKES_S else None
+
+    def run() -> float:
+        taken_s = load.timed()
+        if waking:
+            waking.read(1)
+        return taken_s
+
+    calm = settle(run, budget, most_gpu_s - used_s, taken, first_s=run_s, waking=waking)
     load.close()
     return Warmth(calm, used_s + sum(taken), len(taken))
 
@@ -63,27 +83,66 @@ def settled(values: Sequence[float], *, runs: int = 3, within: float = 0.02) -> 
     return len(recent) == runs and min(recent) > 0 and max(recent) / min(recent) <= 1 + within
 
 
-def settle(
+def settle(  # noqa: PLR0913  # the last two have one use each
     run: Callable[[], float],
     budget: Budget,
     most_gpu_s: float,
     taken: list[float],
     *,
     first_s: float = 0.0,
+    waking: Waking | None = None,
 ) -> bool:
     """Repeat ``run`` until three in a row agree within 2 %, a second of wall time at most.
+
+    And until ``waking``, to which ``run`` adds, says that the clocks are up.
 
     ``taken`` gets the seconds of each; no run is begun that would bring them above ``most_gpu_s``,
     as far as the one before can tell, or ``first_s`` for the first.
     The result says whether they agreed. Errors: ``ProbeError``.
     """
     until = time.monotonic() + LONGEST_S
-    while not settled(taken) and time.monotonic() < until:
+    while time.monotonic() < until:
+        if settled(taken) and not (waking and waking.goes_on(taken[-1])):
+            break
         if sum(taken) + (taken[-1] if taken else first_s) > most_gpu_s:
             break
         taken.append(run())
         budget.check()
     return settled(taken)
+
+
+class Waking:
+    """The SM clocks of a warm-up, and whether they still have to rise."""
+
+    def __init__(self, gpu: Gpu, call: Call) -> None:
+        """Errors: ``ProbeError``."""
+        self._gpu = gpu
+        self.clock = SmClock(gpu, call.kernel) if call.kernel else None
+        self._peak = gpu.peak_hertz() if self.clock else None
+        self.hertz: list[float | None] = []
+
+    def read(self, launches: int) -> None:
+        """Note the clock of a run of so many launches. Errors: ``ProbeError``."""
+        self.hertz.append(self.clock.hertz(launches) if self.clock else None)
+
+    def conditions(self, rates: Sequence[float]) -> dict[str, Condition]:
+        """Give the clocks of the last batches, of these rates, and the machine code they ran."""
+        if self.clock is None:
+            return {}
+        return self.clock.conditions(self.hertz[-len(rates) :], rates)
+
+    def goes_on(self, run_s: float) -> bool:
+        """Say whether the clock rises, or is low and may rise yet, after one more agreeing run."""
+        recent = [hertz for hertz in self.hertz[-3:] if hertz is not None]
+        if len(recent) < 3:  # noqa: PLR2004  # as many as have to agree
+            return False
+        if recent[-1] > RISING * recent[0]:
+            return True
+        if self._peak is None or recent[-1] >= LOW * self._peak:
+            return False
+        context = self._gpu.context
+        context.low_clock_s += run_s
+        return context.low_clock_s < LOW_CLOCK_S
 
 
 def sized(gpu: Gpu, seconds: float) -> tuple[Load, float]:

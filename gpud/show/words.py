@@ -58,6 +58,7 @@ WORDS: Final[Mapping[tuple[str, str], str]] = {
     ("memory_latency", "l2"): "latency of the GPU's L2 cache",
     ("matmul", ""): "Matrix product",
     ("matmul", "matmul"): "matrix product",
+    ("matmul", "pinned"): "matrix product in pinned code",
     ("tensor", ""): "Tensor cores",
     ("tensor", "tensor"): "tensor cores",
     ("nbody", ""): "Arithmetic (n-body)",
@@ -238,6 +239,7 @@ CAUSES: Final = {
     "loading": "module loading",
     "python": "Python",
     "cpu_load": "load of the CPU",
+    "compiler": "code by the driver's compiler",
     "dxg": "the channel to Windows",
     "cpu": "the machine",
 }

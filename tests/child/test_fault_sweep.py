@@ -30,7 +30,10 @@ STICKY = (214, 700, 702, 719, 999)
 """Errors after which every call in the process fails."""
 GIVES_BACK = re.compile(r"Destroy|Free|Unload|Release")
 REPLACEABLE = {"cuMemHostAlloc"}  # ordinary memory does as well
-LABELS = {"cuDriverGetVersion", "cuMemGetInfo_v2", "cuModuleGetLoadingMode"}
+LABELS = {
+    *("cuDriverGetVersion", "cuMemGetInfo_v2", "cuModuleGetLoadingMode"),
+    *("cuFuncGetAttribute", "cuModuleGetGlobal_v2"),
+}
 MPS = ("cuDeviceGetAttribute", 4)
 """What nothing depends on, the last attribute of a GPU among it: a refusal costs only itself."""
 NOT_GIVEN_BACK = "not given back: "

@@ -4,13 +4,11 @@
 #include <math.h>
 #include <string.h>
 
-static uint64_t kernels; /* with stamps, of this process so far */
+static uint64_t kernels; /* of this process so far */
 
-/* Hertz of the next kernel: the clock waits at a lower step before it rises. */
-static double hertz(void)
+double clock_share(void)
 {
-    bool waits = kernels++ < (uint64_t)settings.clock_step_kernels;
-    return settings.sm_clock_hertz * (waits ? settings.clock_step : 1);
+    return kernels++ < (uint64_t)settings.clock_step_kernels ? settings.clock_step : 1;
 }
 
 static uint64_t ticks(double ns)
@@ -18,16 +16,18 @@ static uint64_t ticks(double ns)
     return (uint64_t)(floor(ns / (double)settings.timer_tick_ns)) * (uint64_t)settings.timer_tick_ns;
 }
 
-void stamp(CUdeviceptr stamps, double begin_ns, double cost_ns)
+void stamp(CUdeviceptr stamps, double begin_ns, double cost_ns, double share)
 {
-    static double cycles = 1e6;
+    static double cycles = 1e6, idle_ns; /* between kernels, never twice the same */
     uint64_t values[(ENDS_BYTES + BEGINS_BYTES) / sizeof(uint64_t)];
     if (memory_read(stamps, values, sizeof values))
         return;
+    idle_ns += fmod((double)kernels * 7919.7, 10007);
+    begin_ns += idle_ns;
     uint64_t *ends = values, *begins = values + ENDS_BYTES / sizeof *values;
     begins[0] += (uint64_t)cycles;
     begins[1] += ticks(begin_ns);
-    cycles += cost_ns * hertz() / 1e9;
+    cycles += cost_ns * settings.sm_clock_hertz * share / 1e9;
     ends[0] += (uint64_t)cycles;
     ends[1] += ticks(begin_ns + cost_ns);
     ends[2]++;

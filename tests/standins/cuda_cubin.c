@@ -19,10 +19,15 @@ size_t cubin_size(const void *image)
     return sections > programs ? sections : programs;
 }
 
-CUresult cubin_check(const void *image, const struct device *device, char *message, size_t size)
+int cubin_architecture(const void *image)
 {
     const Elf64_Ehdr *header = image;
-    int architecture = header->e_flags & 0xff;
+    return header->e_flags >> (header->e_ident[EI_ABIVERSION] >= 8 ? 8 : 0) & 0xff;
+}
+
+CUresult cubin_check(const void *image, const struct device *device, char *message, size_t size)
+{
+    int architecture = cubin_architecture(image);
     if (architecture / 10 == device->cc_major && architecture % 10 <= device->cc_minor)
         return SUCCESS;
     snprintf(message, size, "no code for sm_%d%d in a module of sm_%d", device->cc_major,

@@ -19,6 +19,7 @@ __attribute__((constructor)) static void device_defaults(void)
             .l2_bytes = 262144,
             .memory_clock_khz = 10501000,
             .memory_bus_bits = 192,
+            .clock_khz = 2475000,
             .total_mem = 8 * GIB,
             .free_mem = 7 * GIB,
         };
@@ -53,6 +54,7 @@ bool device_line(const char *key, const char *field, struct device *device, char
         {"memory_clock_khz", &device->memory_clock_khz},
         {"memory_bus_bits", &device->memory_bus_bits},
         {"mps", &device->mps},
+        {"clock_khz", &device->clock_khz},
     };
     for (size_t i = 0; i < sizeof integers / sizeof *integers; i++)
         if (!strcmp(field, integers[i].field)) {

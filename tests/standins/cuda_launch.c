@@ -26,10 +26,12 @@ CUresult submit(CUstream stream, const struct operation *operation, int64_t read
     CUresult code = operation->kernel ? run_kernel(operation, &cost_ns)
                                       : copy_run(&operation->copy, &cost_ns);
     REQUIRE(!code, code);
-    if (operation->kernel)
-        cost_ns *= kernel_slowdown() * compiled_slowdown(operation->pinned);
-    if (operation->kernel && operation->kernel->stamps)
-        stamp(operation->stamps, *clock, cost_ns);
+    if (operation->kernel) {
+        double share = clock_share();
+        cost_ns *= kernel_slowdown() * compiled_slowdown(operation->pinned) / share;
+        if (operation->kernel->stamps)
+            stamp(operation->stamps, *clock, cost_ns, share);
+    }
     *clock += cost_ns;
     ledger_work(cost_ns, operation->kernel != NULL);
     return SUCCESS;

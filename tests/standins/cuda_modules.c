@@ -109,10 +109,12 @@ EXPORT CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction handle)
     REQUIRE(function, INVALID_HANDLE);
     const struct object *module = object_find(MODULE, (void *)(uintptr_t)function->module);
     REQUIRE(module && function->kernel, INVALID_HANDLE);
-    int architecture = module->size ? ((const unsigned char *)module->image)[48]
+    int architecture = module->size ? cubin_architecture(module->image)
                                     : 10 * current()->cc_major + current()->cc_minor;
-    int values[] = {1024, function->kernel->shared_bytes, 0, function->kernel->local_bytes,
-                    function->kernel->registers, module->size ? architecture : 50, architecture};
+    const struct kernel *made = function->kernel;
+    int values[] = {1024, made->shared_bytes, 0, module->size ? 0 : made->local_bytes,
+                    module->size ? 128 : made->registers, module->size ? architecture : 50,
+                    architecture};
     REQUIRE(attribute >= 0 && attribute < (int)(sizeof values / sizeof *values), INVALID_VALUE);
     *value = values[attribute];
     return SUCCESS;

@@ -3,7 +3,7 @@
  *   driver_version N                as cuDriverGetVersion counts: 12080 is CUDA 12.8
  *   devices N                       0 makes cuInit say so
  *   device.I.name|uuid|pci_bus_id TEXT
- *   device.I.sm_count|cc_major|cc_minor|l2_bytes|memory_clock_khz|memory_bus_bits N
+ *   device.I.sm_count|cc_major|cc_minor|l2_bytes|clock_khz|memory_clock_khz|memory_bus_bits N
  *   device.I.mps 0|1                contexts on it are shared through the multi-process service
  *   device.I.mig PROFILE            it is an instance, and its name ends in " MIG PROFILE"
  *   device.I.mig_uuid TEXT          of the instance; device.I.uuid is that of the whole GPU
@@ -50,7 +50,7 @@
  *                                   first ones linearly less, as clocks rise under load
  *
  *   sm_clock_hertz R                of the multiprocessors, as kernels with gpud_ends see it
- *   clock_step_kernels N, clock_step R  the first N of those of a process see R times that clock
+ *   clock_step_kernels N, clock_step R  the first N of a process run at R times that clock
  *   timer_tick_ns N                 in which their timer counts; its readings are whole ticks
  *   compiler_factor R               what the driver compiled takes R times as long, a cubin does not
  *   compiled KERNEL REGISTERS [LOCAL_BYTES]  what the driver's compiler makes of it
@@ -77,7 +77,7 @@ struct settings settings = {
     .pinned_limit = INT64_C(1) << 30,
     .time_line = -1,
     .warmup_factor = 1,
-    .sm_clock_hertz = 1.8e9,
+    .sm_clock_hertz = 2.4e9,
     .clock_step = 1,
     .compiler_factor = 1,
     .timer_tick_ns = 32,

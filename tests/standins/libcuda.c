@@ -179,6 +179,7 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice index)
     DEVICE(index);
     const struct device *device = &settings.device[index];
     const struct { int attribute, value; } known[] = {
+        {13, device->clock_khz}, /* CLOCK_RATE */
         {16, device->sm_count}, /* MULTIPROCESSOR_COUNT */
         {36, device->memory_clock_khz}, /* MEMORY_CLOCK_RATE */
         {37, device->memory_bus_bits},  /* GLOBAL_MEMORY_BUS_WIDTH */

@@ -47,7 +47,7 @@ struct device {
     char mig[32]; /* profile, else empty */
     int mps;
     char pci_bus_id[32];
-    int sm_count, cc_major, cc_minor, l2_bytes, memory_clock_khz, memory_bus_bits;
+    int sm_count, cc_major, cc_minor, l2_bytes, clock_khz, memory_clock_khz, memory_bus_bits;
     uint64_t total_mem, free_mem; /* free before anything is allocated here */
     int64_t launch_ns; /* 0: as every other */
     struct rates rates;
@@ -138,12 +138,14 @@ bool ptx_has_entry(const char *text, const char *name);
 /* cuda_cubin.c: as much of a compiled module as decides whether a GPU takes it. */
 bool is_cubin(const void *image);
 size_t cubin_size(const void *image);
+int cubin_architecture(const void *image); /* 86 is sm_86 */
 CUresult cubin_check(const void *image, const struct device *device, char *message, size_t size);
 
 /* cuda_clock.c: what a kernel leaves in the memory of its module. */
 #define ENDS_BYTES 32
 #define BEGINS_BYTES 16 /* after the ends */
-void stamp(CUdeviceptr stamps, double begin_ns, double cost_ns);
+void stamp(CUdeviceptr stamps, double begin_ns, double cost_ns, double share);
+double clock_share(void); /* of the next kernel: the clock waits at a lower step before it rises */
 double compiled_slowdown(bool pinned);
 
 /* cuda_objects.c: modules, functions, streams, events and graphs behind checked handles. */

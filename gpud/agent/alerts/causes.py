@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from gpud.agent.alerts import cycles
 from gpud.agent.measure.conditions import SLOWED
 from gpud.agent.regression import causes as kinds
 from gpud.core.alerts import Cause
@@ -51,15 +52,26 @@ def likely(
     """
     first = ordered(changed)
     updated = {cause.kind for cause in first}
+    explained = tuple(cycles.explanation(before, after))
+    updated |= {cause.kind for cause in explained}
     others = map(_renamed, (*messages, *_measured((before, after))))
-    causes = (*first, *(cause for cause in others if cause.kind not in updated))
+    unnamed = (cause for cause in others if cause.kind not in updated)
+    causes = ordered((*explained, *first, *unnamed))
     return causes or (Cause(kinds.NOTHING, detail="nothing that gpud records changed"),)
 
 
 def ordered(causes: Iterable[Cause]) -> tuple[Cause, ...]:
-    """Put changes of driver and machine first; what was measured keeps its order."""
+    """Put what explains the figures first, then changes of driver and machine.
+
+    What else was measured keeps its order.
+    """
     ranks = {kind: rank for rank, kind in enumerate(kinds.OF_CHANGES.values())}
-    return tuple(sorted(map(_renamed, causes), key=lambda cause: ranks.get(cause.kind, len(ranks))))
+
+    def rank(cause: Cause) -> int:
+        explains = cause.kind == kinds.COMPILER or cause.detail == kinds.SAME_WORK_OF_A_CYCLE
+        return -1 if explains else ranks.get(cause.kind, len(ranks))
+
+    return tuple(sorted(map(_renamed, causes), key=rank))
 
 
 def _renamed(cause: Cause) -> Cause:

@@ -10,8 +10,11 @@ POWER_LIMIT, PCIE, THROTTLE = "power_limit", "pcie", "throttle"
 SM_CLOCK, MEMORY_CLOCK, BATTERY, MEMORY = "sm_clock", "memory_clock", "battery", "memory"
 CLOCKSOURCE, LIBRARY, LOADING, PYTHON = "clocksource", "library", "loading", "python"
 CPU_LOAD, DXG, CPU, NOTHING = "cpu_load", "dxg", "cpu", "nothing"
+COMPILER = "compiler"
 
 MACHINE: Final = "the CPU's probes slowed as well: the machine, not the GPU"
+
+SAME_WORK_OF_A_CYCLE: Final = "a cycle does as much as before"
 
 OF_CHANGES: Final = {
     "driver_version": DRIVER,

@@ -1,4 +1,4 @@
-"""The embedded PTX, found by the kernel a probe asks for."""
+"""The embedded PTX and machine code, found by the kernel a probe asks for."""
 
 from __future__ import annotations
 
@@ -28,6 +28,32 @@ def image(kernel: str) -> tuple[str, bytes]:
 @cache
 def sources() -> dict[str, bytes]:
     """Read the PTX files, once, in the order of their names."""
-    # A plain folder: pathlib takes a tenth of the start of a child, importlib.resources half of it.
-    files = {file.name: file.path for file in os.scandir(__path__[0]) if file.name.endswith(".ptx")}
+    files = _files(".ptx")
     return {name: regular_file.read(files[name], LARGEST) for name in sorted(files)}
+
+
+def code(file: str) -> tuple[str, bytes]:
+    """Give the name and the content of a file of machine code."""
+    return file, regular_file.read(_files(".cubin")[file], LARGEST)
+
+
+def pinned(stem: str, capability: str) -> str | None:
+    """Return the file of machine code that a GPU of a compute capability ("8.6") can run.
+
+    Machine code runs on its own minor number and on later ones of the same major number.
+    """
+    major, minor = map(int, capability.split("."))
+    able = [
+        (number % 10, name)
+        for name in _files(".cubin")
+        if name.startswith(f"{stem}.sm_")
+        if (number := int(name.split(".")[1].removeprefix("sm_"))) // 10 == major
+        and number % 10 <= minor
+    ]
+    return max(able)[1] if able else None
+
+
+def _files(ending: str) -> dict[str, str]:
+    """Return the paths of the files of this folder by name."""
+    # A plain folder: pathlib takes a tenth of the start of a child, importlib.resources half of it.
+    return {file.name: file.path for file in os.scandir(__path__[0]) if file.name.endswith(ending)}

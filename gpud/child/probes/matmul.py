@@ -1,15 +1,22 @@
-"""Arithmetic as programs use it: the FP32 matrix product, without tensor cores."""
+"""Arithmetic as programs use it: the FP32 matrix product, without tensor cores.
+
+It is measured twice: as the driver's compiler makes it, and as machine code that is pinned. What
+slows both is the GPU or its clocks; what slows the first alone is the compiler.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpud.child import kernels
+from gpud.child.device import Outcome
 from gpud.child.products import FP32, product
-from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
+from gpud.core.errors import ProbeError
+from gpud.core.record import replace
+from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
 
 if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
-    from gpud.child.device import Outcome
     from gpud.child.progress import Budget
 
 SPEC = ProbeSpec(
@@ -17,12 +24,42 @@ SPEC = ProbeSpec(
     backend=Backend.CUDA,
     pace=Pace.LARGE,
     unit=Unit.FLOPS_PER_SECOND,
-    modes=("matmul",),
+    modes=("matmul", "pinned"),
     budget_s=20.0,
     summary="FP32 matrix product, n up to 4096, 2 n^3 flops",
 )
 
 
+PINNED_SHARE = 0.1
+"""Of the GPU time that is left: the clocks are up by then."""
+
+
 def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     """Multiply float32[n, n] by float32[n, n]. Units: flop/s. Errors: ``ProbeError``."""
-    return product(gpu, budget, seed, SPEC, FP32)
+    compiled = product(gpu, budget, seed, SPEC, FP32)
+    pinned = _pinned(gpu, budget, seed)
+    return replace(
+        compiled,
+        samples=(*compiled.samples, *(replace(each, mode="pinned") for each in pinned.samples)),
+        missing=pinned.missing,
+        conditions={
+            **compiled.conditions,
+            **{f"pinned.{name}": value for name, value in pinned.conditions.items()},
+        },
+    )
+
+
+def _pinned(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
+    """Multiply by the machine code that this GPU runs; or say why there is none."""
+    capability = gpu.device.compute_capability
+    file = kernels.pinned("matmul_128", capability)
+    if file is None:
+        why = f"no machine code is shipped for compute capability {capability}"
+        return Outcome((), (Missing("pinned", Reason.UNSUPPORTED, why),), {})
+    try:
+        gpu.kernel(FP32.kernel, file)
+    except ProbeError as error:  # made by a newer assembler than this driver's
+        missing = Missing("pinned", error.failure.reason, error.failure.detail)
+        return Outcome((), (missing,), {})
+    method = replace(FP32, pinned=file)
+    return product(gpu, budget, seed, SPEC, method, share=PINNED_SHARE)

@@ -88,6 +88,13 @@ def figures(current: Mapping[ProbeKey, ProbeState]) -> Families:
     yield "gpud_probe_latency_peak_share_ratio", {key: peak.share for key, peak in peaks.items()}
     tails = {labels: sample.p99_net for labels, sample in samples.items()}
     yield "gpud_probe_latency_p99_net_seconds", tails
+    clocks = {
+        _labels(key): clock
+        for key, state in current.items()
+        if state.report is not None
+        and isinstance(clock := state.report.conditions.get("sm_clock_hertz"), int | float)
+    }
+    yield "gpud_probe_sm_clock_hertz", clocks
 
 
 def runs(snapshot: Snapshot, current: Mapping[ProbeKey, ProbeState]) -> Families:

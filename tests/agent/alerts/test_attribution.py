@@ -1,0 +1,98 @@
+"""Which part of a slowdown is the clock's and which the compiler's, on scripted GPUs."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.agent.alerts.causes import likely
+from gpud.agent.regression import causes as kinds
+from gpud.child import kernels
+from gpud.child.progress import Budget
+from gpud.child.throughput import measured
+from gpud.core.alerts import Cause
+from gpud.core.sample import Job
+from tests.child.running import GPU, opened
+from tests.standins.build import build_libcuda
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpud.core.sample import Condition
+
+    Run = dict[str, Condition]
+
+CASES = 20
+RUNS = 5
+N = 128
+FLOPS = 2.0 * N**3
+CLOCK_HZ, CYCLE_FLOPS = 1.8e9, 1.2
+UPDATE = Cause("driver_version", "572.16", "576.02")
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CUDA_MODULE_LOADING", "CUDA_DEVICE_ORDER"):
+        monkeypatch.setenv(name, "")
+
+
+def run(folder: Path, clock: float, slower: float, registers: int) -> Run:
+    """Measure one product on a GPU of that clock, whose compiler's code is so much slower."""
+    script = (
+        f"sm_clock_hertz {clock}\nflops_per_second {clock * CYCLE_FLOPS}\n"
+        f"compiler_factor {slower}\ncompiled gpud_matmul_128 {registers}\n"
+    )
+    library = build_libcuda(folder, script)
+    conditions: Run = {}
+    with opened(Job(gpu=GPU, cuda_library=str(library)), spin=True) as gpu:
+        buffers = [gpu.alloc(4 * N * N) for _ in range(3)]
+        for prefix, file in (("", None), ("pinned.", kernels.pinned("matmul_128", "8.9"))):
+            kernel = gpu.kernel("gpud_matmul_128", file)
+            call = gpu.launch(kernel, (1, 1), (16, 16), *buffers, N)
+            series = measured(gpu, call, FLOPS, Budget(30), share=0.4)
+            conditions |= {prefix + name: value for name, value in series.clock.items()}
+    unload(library)
+    return conditions
+
+
+def unload(library: Path) -> None:
+    loader = ctypes.CDLL(None)
+    loader.dlopen.restype = ctypes.c_void_p
+    handle = ctypes.c_void_p(loader.dlopen(os.fsencode(library), os.RTLD_NOW | os.RTLD_NOLOAD))
+    for _ in range(2):  # this reference, and that of the code under test
+        loader.dlclose(handle)
+
+
+def sides(folder: Path, kind: str, seed: int) -> tuple[list[Run], list[Run]]:
+    """Measure the runs before and after one change of 5 to 30 %, of clocks that wander."""
+    chance = random.Random(f"{kind} {seed}")
+    less = 1 - chance.uniform(0.05, 0.3)
+    of_clock = less if kind == kinds.SM_CLOCK else 1.0
+    slower = 1 / less if kind == kinds.COMPILER else 1.0
+    registers = chance.choice((128, 120, 112, 96)) if kind == kinds.COMPILER else 128
+
+    def measure(name: str, share: float, factor: float, count: int) -> list[Run]:
+        wandering = (CLOCK_HZ * share * chance.gauss(1, 0.01) for _ in range(RUNS))
+        return [
+            run(folder / f"{name}{number}", clock, factor, count)
+            for number, clock in enumerate(wandering)
+        ]
+
+    return measure("before", 1, 1, 128), measure("after", of_clock, slower, registers)
+
+
+@pytest.mark.parametrize("updated", [True, False])
+@pytest.mark.parametrize("kind", [kinds.SM_CLOCK, kinds.COMPILER])
+def test_the_clock_and_the_compiler_are_told_apart(
+    tmp_path: Path, kind: str, *, updated: bool
+) -> None:
+    right = 0
+    for seed in range(CASES):
+        before, after = sides(tmp_path / str(seed), kind, seed)
+        first, *_ = likely(before, after, [UPDATE] if updated else ())
+        right += first.kind == kind
+    assert right >= 0.95 * CASES
