@@ -122,7 +122,7 @@ async def test_on_battery_nvml_is_asked_seldom_and_let_go_so_that_the_gpu_may_sl
         first = await laptop.collect()
         assert first.reason is None
         assert laptop.pid is None, "nothing holds the GPU between two answers"
-        laptop.clock.ahead_s += 290
+        laptop.clock.ahead_s += nvml.ON_BATTERY_S - 10
         assert await laptop.source.collect() is None
         assert first.holds(laptop.clock.now().mono_s), "and its answer is shown meanwhile"
         laptop.clock.ahead_s += 10
