@@ -97,6 +97,7 @@ void measure_small_copy(const struct options *options);
 void measure_triad(const struct options *options);
 void measure_device_copy(const struct options *options);
 void measure_copies(const struct options *options);
+void measure_chase(const struct options *options);
 void measure_nbody(const struct options *options);
 void measure_matmul(const struct options *options);
 void measure_tensor(const struct options *options);
