@@ -95,9 +95,9 @@ gpud_probe_latency_peak_seconds gpu probe mode peak
 gpud_probe_latency_peak_share_ratio gpu probe mode peak
     Share of the last run's calls in either hump.
 gpud_probe_latency_p99_net_seconds gpu probe mode
+    99th percentile of the last run's short launches, less the null calls' excess.
 gpud_probe_sm_clock_hertz gpu probe
     SM clock during the last run's batches, as the probe's own kernel read it.
-    99th percentile of the last run's short launches, less the null calls' excess.
 gpud_submit_latency_seconds gpu mode
     Every launch timed since the agent started, the empty call subtracted.
 gpud_probe_runs_total probe
