@@ -95,7 +95,8 @@ def test_result_is_a_median_and_the_spread_of_calls_or_of_runs(
 def test_clock_that_a_kernel_read_stands_below_the_figures_of_its_gpu() -> None:
     ran = launched(sample(1e-3, n=7))
     clocked = ran.report.conditions | {"sm_clock_hertz": 1.8304e9}
-    made = outcome(replace(ran, report=replace(ran.report, conditions=clocked)))
+    report = replace(ran.report, conditions=clocked)
+    made = outcome(RanLine(repeat=1, gpu=0, report=report, usual={}))
     assert "SM clock meanwhile: launch 1830 MHz" in text(made)
     assert "SM clock" not in text(outcome(ran))
 
