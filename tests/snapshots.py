@@ -367,6 +367,7 @@ def full() -> Snapshot:
                 DEVICE,
                 (sample("nbody", Unit.FLOPS_PER_SECOND, 2e13),),
                 duration_s=1.0,
+                conditions={"sm_clock_hertz": 2.415e9},
             ),
             DEVICE.uuid,
             wall_s - 5,

@@ -33,7 +33,7 @@ MOST_GPU_S = 0.4
 LONGEST_S = 1.0
 RISING, LOW = 1.01, 0.75
 """Over three runs; and as a share of the highest clock."""
-LOW_CLOCK_S = 0.15
+LOW_CLOCK_S = 0.1
 """GPU time in a context that a low clock gets to rise."""
 WAKES_S = 0.1
 """A warm-up that may use less cannot wake a GPU, and does not wait for it."""

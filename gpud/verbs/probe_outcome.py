@@ -231,8 +231,21 @@ def _table(outcome: ProbeOutcome) -> Iterator[str]:
             previous = result.probe
         card = model.Card("", names.get(gpu, f"GPU {gpu}"), [model.listing(columns, rows)])
         yield from output.drawn(card).splitlines()
+        yield from _clocks(outcome, gpu)
     if results:
         yield from _legend(outcome, results)
+
+
+def _clocks(outcome: ProbeOutcome, gpu: int | None) -> Iterator[str]:
+    """Write the clocks that the kernels of the last runs have read themselves."""
+    clocks = {
+        ran.report.probe: f"{ran.report.probe} {clock / 1e6:.0f} MHz"
+        for ran in outcome.runs
+        if ran.gpu == gpu
+        and isinstance(clock := ran.report.conditions.get("sm_clock_hertz"), int | float)
+    }
+    if clocks:
+        yield escaped(f"SM clock meanwhile: {', '.join(clocks.values())}")
 
 
 def _cells(result: ProbeResult) -> tuple[str, ...]:

@@ -97,7 +97,7 @@ def test_machine_code_that_a_driver_refuses_is_a_mode_that_is_missing(tmp_path: 
 
 
 def test_a_warm_up_does_not_end_where_the_clock_waits_before_it_rises(tmp_path: Path) -> None:
-    step = "clock_step_kernels 30\nclock_step 0.3\n"
+    step = "clock_step_kernels 22\nclock_step 0.3\n"
     samples = scripted(tmp_path, "nbody", f"{SMALL}{step}sm_clock_hertz 2.4e9").samples
     assert samples["nbody"]["median"] == pytest.approx(2e11, rel=0.03)
 

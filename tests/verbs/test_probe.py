@@ -92,6 +92,15 @@ def test_result_is_a_median_and_the_spread_of_calls_or_of_runs(
     assert (f"median of {len(medians)} runs' medians" in text(made)) is (repeats > 1)
 
 
+def test_clock_that_a_kernel_read_stands_below_the_figures_of_its_gpu() -> None:
+    ran = launched(sample(1e-3, n=7))
+    clocked = ran.report.conditions | {"sm_clock_hertz": 1.8304e9}
+    report = replace(ran.report, conditions=clocked)
+    made = outcome(RanLine(repeat=1, gpu=0, report=report, usual={}))
+    assert "SM clock meanwhile: launch 1830 MHz" in text(made)
+    assert "SM clock" not in text(outcome(ran))
+
+
 def test_two_modes_are_two_lines_and_no_mean() -> None:
     results = outcome(launched(sample(1e-5)), launched(sample(2e-5), gpu=SECOND)).results()
     assert [(r.gpu, r.value) for r in results] == [(0, 1e-5), (1, 2e-5)]

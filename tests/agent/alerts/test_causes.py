@@ -118,3 +118,47 @@ def test_change_that_is_the_update_itself_is_named_once() -> None:
     assert likely(runs(), runs(), [kernel], [kernel]) == (Cause("kernel", "6.6.75", "6.6.87"),)
     (cause,) = likely([], [], [Cause("kernel", "6.6.87-a", "6.6.87-b")])
     assert (cause.old, cause.new) == ("6.6.87-a", "6.6.87-b")  # only their names differ
+
+
+CLOCKED: Run = {
+    "sm_clock_hertz": 1.8e9,
+    "work_per_cycle": 7000.0,
+    "code": "128 registers, 16640 B shared, 0 B local",
+    "pinned.sm_clock_hertz": 1.8e9,
+    "pinned.work_per_cycle": 7000.0,
+}
+UPDATE = Cause("driver_version", "572.16", "576.02")
+HALF: Run = {"work_per_cycle": 3500.0}
+OTHER_CODE: Run = {"code": "120 registers, 16640 B shared, 64 B local"}
+NO_PINNED: Run = {"pinned.work_per_cycle": None}
+
+
+@pytest.mark.parametrize(
+    ("other", "words_"),
+    [
+        ({"sm_clock_hertz": 1.5e9}, "SM clock 1800 MHz -> 1500 MHz (a cycle does as much as"),
+        (HALF, "the driver's compiler makes slower code: pinned machine code is as fast as before"),
+        (
+            HALF | OTHER_CODE,
+            "code by the driver's compiler 128 registers, 0 B local -> 120 registers, 64 B local (",
+        ),
+        (
+            HALF | OTHER_CODE | NO_PINNED,
+            "code by the driver's compiler 128 registers, 0 B local -> 120 registers, 64 B local",
+        ),
+        # Not the compiler: the GPU does less in a cycle, whoever made the code; or nobody knows.
+        (HALF | OTHER_CODE | {"pinned.work_per_cycle": 3500.0}, "driver 572.16 -> 576.02"),
+        (HALF | NO_PINNED, "driver 572.16 -> 576.02"),
+        (OTHER_CODE, "driver 572.16 -> 576.02"),
+        ({"sm_clock_hertz": None}, "driver 572.16 -> 576.02"),
+    ],
+)
+def test_what_explains_the_figures_comes_before_the_update(other: Run, words_: str) -> None:
+    first, *_ = likely(runs(CLOCKED), runs(CLOCKED | other), [UPDATE])
+    assert cause_words(first).startswith(words_)
+
+
+def test_clock_that_nvml_saw_too_is_named_once() -> None:
+    lower: Run = {"sm_clock_hertz": 1.5e9, "after.clock_sm_hertz": 1.5e9}
+    clocks = [c for c in likely(runs(CLOCKED), runs(CLOCKED | lower)) if c.kind == "sm_clock"]
+    assert [(cause.old, cause.new) for cause in clocks] == [("1800 MHz", "1500 MHz")]
