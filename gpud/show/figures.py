@@ -37,6 +37,7 @@ FLAGS: Final = {
     "cold": "not warmed up",
     "jumped": "clock jumped",
 }
+TITLE: Final = "Latency and throughput"
 COLUMNS: Final = (
     model.Heading("figure"),
     model.Heading("now", number=True),
@@ -90,7 +91,9 @@ def overview(shown: model.Input, name: str, gpus: Collection[int | None]) -> mod
     """Make one row for each probe: the mode that has become slower, or else the first."""
     rows: list[Sequence[model.Text]] = []
     past = []
-    columns = COLUMNS[:4] if shown.brief else (*COLUMNS[:2], COLUMNS[3])
+    columns: Sequence[model.Heading] = (*COLUMNS[:2], COLUMNS[3])
+    if shown.brief:
+        columns = (model.Heading(TITLE), *COLUMNS[1:4])
     for run in _ordered(shown):
         if run.gpu not in gpus or not run.samples:
             continue
@@ -108,10 +111,9 @@ def overview(shown: model.Input, name: str, gpus: Collection[int | None]) -> mod
 
 def section(shown: model.Input) -> model.Section:
     """Make a chart for each family of modes of each probe, by GPU and then of the CPU."""
-    title = "Latency and throughput"
     if shown.brief:
         table = overview(shown, "", {run.gpu for run in shown.probes})
-        return model.Section("figures", title, [table] if table.rows else [])
+        return model.Section("figures", TITLE, [table] if table.rows else [])
     groups: dict[int | None, list[model.Chart]] = {}
     for run in _ordered(shown):
         if run.probe != CROSSOVER:
@@ -127,7 +129,7 @@ def section(shown: model.Input) -> model.Section:
         first_s = store.first_s if store.runs else shown.document.started_s
     if not blocks:
         blocks = [model.Paragraph("No probe has run yet.", "quiet")]
-    return model.Section("figures", title, blocks, "Figures", wide=True, first_s=first_s)
+    return model.Section("figures", TITLE, blocks, "Figures", wide=True, first_s=first_s)
 
 
 def _ordered(shown: model.Input) -> list[LastRun]:

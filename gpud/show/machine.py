@@ -279,5 +279,5 @@ def _share(took_s: float | None, running_s: float, of: str) -> str | None:
     if not running_s:
         return took
     percent = 100 * took_s / running_s
-    share = f"{percent:.2g}" if percent >= LEAST_PERCENT else f"less than {LEAST_PERCENT:g}"
+    share = f"{percent:.2g}" if percent >= LEAST_PERCENT else f"below {LEAST_PERCENT:g}"
     return f"{took}, {share} % {of}"

@@ -59,7 +59,10 @@ def style(words: model.Text) -> str:
 
 
 def section_lines(section: model.Section, view: View) -> list[Line]:
-    """Write a section; its first line stands behind its title if it is no table and no card."""
+    """Write a section; its first line stands behind its title if it is no table and no card.
+
+    A table whose first heading is the title needs no line above it.
+    """
     body = lines(section.blocks, view)
     if not body:
         return []
@@ -68,6 +71,8 @@ def section_lines(section: model.Section, view: View) -> list[Line]:
     )
     if len(body) == 1 or isinstance(first, model.Paragraph | model.Pairs):
         return [line(Span(f"{section.title}: ", HEAD), *_stripped(body[0])), *body[1:]]
+    if isinstance(first, model.Table) and first.columns[0].heading == section.title:
+        return body
     return [line(Span(section.title, HEAD)), *body]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -376,6 +377,14 @@ def test_what_root_reports_is_passed_on_with_its_fix(
 ) -> None:
     program(tmp_path, "dockerd")
     expect(check.look(machine(tmp_path, files, root=root)), verdict, evidence, fix=fix)
+
+
+def test_figures_that_grow_old_on_battery_are_meant_to(tmp_path: Path) -> None:
+    skip = {"probe": "launch", "gpu": 0, "reason": "on_battery", "next_s": 1_800_000_000.0}
+    document = {"health": {"agent": {"level": 0}}, "put_off": [skip]}
+    resting = gpud.look(machine(tmp_path, LINUX, root=report(), agent=document))
+    moment = time.strftime("%X", time.localtime(1_800_000_000.0))
+    expect(resting, OK, f"1 probe is skipped on GPU 0: on battery: next at {moment}")
 
 
 @pytest.mark.parametrize(

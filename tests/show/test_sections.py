@@ -164,6 +164,10 @@ EITHER: dict[str, tuple[Callable[[], Document], list[str]]] = {
     ),
     "crossover": (machine, ["From 256 x 256 on the GPU is faster, copies included"]),
     "skips": (lambda: machine(put_off=[ON_BATTERY]), ["triad GPU 0 on battery 2"]),
+    "skips until a moment": (
+        lambda: machine(put_off=[ON_BATTERY | {"next_s": NOW_S + 600}]),
+        ["triad GPU 0 on battery: next at"],
+    ),
     "health": (
         lambda: unwell(cuda={"detail": "gone", "fix": "mend it"}, nvml={"reason": "too_new"}),
         ["cuda", "gone", "mend it", "nvml", "too new", "devices, discovery, dockerd, http"],
