@@ -40,9 +40,8 @@ class Header:
         return f".version {self.version}\n.target sm_{self.architecture}\n"
 
 
-HEADERS = {
-    "matmul_tensor": Header("7.0", 80)
-}  # CUDA 11.0, the first with mma.m16n8k16 and cp.async
+TENSOR = Header("7.0", 80)  # CUDA 11.0, the first with mma.m16n8k16 and cp.async
+HEADERS = {"matmul_tensor": TENSOR, "matmul_types": TENSOR}
 USUAL = Header("6.0", 50)  # CUDA 9 and Maxwell: older than any driver for WSL2
 
 

@@ -1,7 +1,7 @@
 """Products of square matrices: small random integers in, every sum exact, so equality is the test.
 
-A matrix is row-major, n x n, of integers from -8 to 8: exact in FP16, and 4,096 products of two of
-them add up to less than FP32's 24 bits. It consists of bands, each a stretch of one random pool
+A matrix is n x n, of integers from -8 to 8: exact in every type, and 4,096 products of two of them
+add up to less than FP32's 24 bits. It consists of bands, each a stretch of one random pool
 from a place of its own; the GPU copies them there, so that filling takes milliseconds.
 """
 
@@ -13,9 +13,11 @@ from itertools import chain
 from operator import mul
 from typing import TYPE_CHECKING
 
-from gpud.child.device import Buffer, Outcome, short_of, wrong
+from gpud.child import whole
+from gpud.child.device import Buffer, short_of, wrong
 from gpud.child.throughput import chosen, elapsed, measured
 from gpud.core.record import record
+from gpud.core.sample import Missing, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,50 +25,84 @@ if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
     from gpud.child.device import Call
     from gpud.child.progress import Budget
-    from gpud.core.sample import ProbeSpec
+    from gpud.child.throughput import TimedBatches
+    from gpud.core.sample import Condition
 
-TILE = 128
-"""Rows and columns of the product that one block computes."""
-RESIDENT = 2
-"""Blocks that a multiprocessor holds at once, by their registers."""
 LIMITS = (512, 1024, 2048, 4096)
 """Of n: the largest that a GPU multiplies within a batch. Few, so that n stays what it was."""
 BAND = 64
 POOL = 1 << 20  # elements
 CHECKED = 64
-POISON = 0xFFFFFFFF  # a NaN, which equals nothing
+POISON = 0x7FFFFFFF  # NaN in FP32 and FP64, and no sum in whole numbers
 VALUES = tuple(byte % 17 - 8 for byte in range(256))
 """What a random byte stands for."""
 
 
 @record
-class Method:
-    """A kernel that multiplies, its block, and the ``struct`` code of what it takes.
+class NumberType:
+    """A type of matrix elements: its name in kernels, and its ``struct`` code, little-endian.
 
-    ``pinned``: the file of machine code that has the kernel; else it is compiled from PTX.
+    ``dropped``: so many of the first bytes it lacks; bf16 is the upper half of a float.
     """
 
-    kernel: str
-    block: tuple[int, int]
-    element: str
-    pinned: str | None = None
+    name: str
+    code: str
+    dropped: int = 0
 
     @property
     def size(self) -> int:
         """Bytes of an element."""
-        return struct.calcsize(self.element)
+        return struct.calcsize(self.code) - self.dropped
 
     def encoded(self, raw: bytes) -> bytes:
-        """Write the values of random bytes as the kernel takes them, little-endian."""
-        written = [struct.pack(f"<{self.element}", value) for value in VALUES]
+        """Write the values of random bytes as a kernel takes them."""
+        written = [struct.pack(f"<{self.code}", value)[self.dropped :] for value in VALUES]
         content = bytearray(len(raw) * self.size)
         for place in range(self.size):
             content[place :: self.size] = raw.translate(bytes(each[place] for each in written))
         return bytes(content)
 
+    def decoded(self, content: bytes) -> float:
+        """Read one element."""
+        value: float = struct.unpack(f"<{self.code}", bytes(self.dropped) + content)[0]
+        return value
 
-FP32 = Method("gpud_matmul_128", (16, 16), "f")
-TENSOR = Method("gpud_matmul_tensor", (256, 1), "e")
+
+FP16, FP32, FP64 = NumberType("fp16", "e"), NumberType("fp32", "f"), NumberType("fp64", "d")
+BF16, INT8, INT32 = NumberType("bf16", "f", 2), NumberType("int8", "b"), NumberType("int32", "i")
+
+
+@record
+class Method:
+    """A kernel that multiplies: its block, types of operands and result, and what n suits it.
+
+    ``tile``: rows and columns of the product that a block computes. ``resident``: blocks that a
+    multiprocessor holds at once, by their registers; 1 where one keeps it busy. ``column_major``:
+    how it takes B. ``pinned``: the file of machine code that has the kernel; else it is compiled
+    from PTX.
+    """
+
+    kernel: str
+    block: tuple[int, int]
+    operand: NumberType
+    result: NumberType
+    tile: int = 128
+    resident: int = 2
+    limits: tuple[int, ...] = LIMITS
+    column_major: bool = False
+    pinned: str | None = None
+
+
+OLDEST = (8, 0)
+"""Ampere, for tensor cores: mma with 32 bytes of a row, and copies past the registers."""
+OTHER_INSTRUCTIONS = (9, 0), (12, 0)
+"""From and up to: Hopper and data centres' Blackwell, whose peak needs wgmma and tcgen05."""
+NO_WGMMA = (
+    "tensor kernels use mma and not wgmma or tcgen05, by which alone this GPU reaches its peak: "
+    "the share of the peak is known to be lower"
+)
+PLAIN = Method("gpud_matmul_128", (16, 16), FP32, FP32)
+TENSOR = Method("gpud_matmul_tensor", (256, 1), FP16, FP32)
 
 
 @record
@@ -90,68 +126,91 @@ class Matrix:
 
 
 def product(  # noqa: PLR0913  # the last one has one use
-    gpu: Gpu,
-    budget: Budget,
-    seed: int,
-    spec: ProbeSpec,
-    method: Method,
-    *,
-    share: float = 1.0,
-) -> Outcome:
-    """Multiply two matrices for a probe of one mode.
+    gpu: Gpu, budget: Budget, seed: int, method: Method, *, vram_share: float, share: float = 1.0
+) -> tuple[TimedBatches, int]:
+    """Multiply two matrices in batches, and check the whole product; the batches, and n.
 
-    Shapes: A, B n x n of the method's elements, C float32[n, n]; n a multiple of 128.
-    Units: flop/s, 2 n^3 a product. ``share`` is as ``measured`` has it.
+    Shapes: A, B n x n of the method's operands, C n x n of its results; n a multiple of its tile.
+    Units: operations per second, 2 n^3 a product. ``share`` is as ``measured`` has it.
     Errors: ``ProbeError``; a wrong element publishes nothing.
     """
-    most_bytes = int(gpu.memory()[0] * spec.vram_share) - POOL * method.size
-    each_bytes = 2 * method.size + 4
-    sizes = [n for n in sides(gpu.sm_count) if n * n * each_bytes <= most_bytes]
+    operand, result = method.operand, method.result
+    most_bytes = int(gpu.memory()[0] * vram_share) - POOL * operand.size
+    each_bytes = 2 * operand.size + result.size
+    sizes = [
+        n
+        for n in sides(gpu.sm_count, method)
+        if n * n * each_bytes + whole.BYTES_A_ROW * n <= most_bytes
+    ]
     if not sizes:
         raise short_of(gpu.memory()[0], "three matrices")
     area = sizes[-1] ** 2
     kernel = gpu.kernel(method.kernel, method.pinned)
-    a, b, c = buffers = [gpu.alloc(area * size) for size in (method.size, method.size, 4)]
+    a, b, c = buffers = [gpu.alloc(area * each.size) for each in (operand, operand, result)]
 
     def multiply(n: int) -> Call:
-        return gpu.launch(kernel, (n // TILE, n // TILE), method.block, a, b, c, n)
+        return gpu.launch(kernel, (n // method.tile, n // method.tile), method.block, a, b, c, n)
 
     n = chosen(gpu, sizes, multiply, _flops, budget)
     chance = random.Random(seed)  # noqa: S311  # test data, not a secret
     raw = chance.randbytes(POOL)
-    pool = gpu.alloc(POOL * method.size)
-    gpu.upload(pool, method.encoded(raw))
+    pool = gpu.alloc(POOL * operand.size)
+    gpu.upload(pool, operand.encoded(raw))
     left, right = (_filled(gpu, each, pool, chance, Matrix(raw, n, ())) for each in (a, b))
     budget.check()
     call = multiply(n)
     series = measured(gpu, call, _flops(n), budget, share=share)
     gpu.fill(c, POISON)
     elapsed(gpu, call)
+    stored_b = whole.Stored(b, operand.name, n, 1)
+    whole.check(
+        gpu,
+        whole.Stored(a, operand.name, n, 1),
+        stored_b.transposed() if method.column_major else stored_b,
+        whole.Stored(c, result.name, n, 1),
+        chance,
+    )
     places = [(0, 0), (n - 1, n - 1)]
     places += [(chance.randrange(n), chance.randrange(n)) for _ in range(CHECKED)]
+    column_of = right.row if method.column_major else right.column
     for row, column in places:
-        got = struct.unpack("<f", gpu.download(c, 4, 4 * (row * n + column)))[0]
-        _verify(row, column, got, sum(map(mul, left.row(row), right.column(column))))
+        got = result.decoded(gpu.download(c, result.size, result.size * (row * n + column)))
+        _verify(row, column, got, sum(map(mul, left.row(row), column_of(column))))
         budget.check()
     for buffer in (*buffers, pool):
         gpu.free(buffer)
-    return series.outcome(spec, {"n": n})
+    return series, n
 
 
-def sides(sm_count: int) -> list[int]:
+def lacking(mode: str, who: str, capability: str) -> Missing | None:
+    """Say that a GPU of this compute capability, "7.5", has no such tensor cores; None: it has."""
+    if _version(capability) >= OLDEST:
+        return None
+    detail = f"compute capability {capability}; {who} needs 8.0"
+    return Missing(mode, Reason.UNSUPPORTED, detail)
+
+
+def shares(capability: str) -> dict[str, Condition]:
+    """Say in ``note`` where these instructions are known to reach less of the peak than others."""
+    first, end = OTHER_INSTRUCTIONS
+    return {"note": NO_WGMMA} if first <= _version(capability) < end else {}
+
+
+def sides(sm_count: int, method: Method) -> list[int]:
     """Give the n to choose from, ascending: for each limit the one that keeps every SM busy best.
 
     Blocks come in waves of what the GPU holds at once, and the last wave is as long as the others,
     however few blocks are left for it.
     """
-    wave = RESIDENT * sm_count
+    tile, wave = method.tile, method.resident * sm_count
 
     def busy(tiles: int) -> tuple[float, int]:
         blocks = tiles * tiles
         return blocks / (-(-blocks // wave) * wave), tiles
 
     return [
-        TILE * max(range(limit // TILE * 3 // 4, limit // TILE + 1), key=busy) for limit in LIMITS
+        tile * max(range(limit // tile * 3 // 4, limit // tile + 1), key=busy)
+        for limit in method.limits
     ]
 
 
@@ -170,6 +229,10 @@ def _filled(gpu: Gpu, buffer: Buffer, pool: Buffer, chance: random.Random, empty
         gpu.check(call.real(), call)
     gpu.account(gpu.between())
     return Matrix(empty.pool, empty.n, tuple(starts))
+
+
+def _version(capability: str) -> tuple[int, ...]:
+    return tuple(map(int, capability.split(".")))
 
 
 def _flops(n: int) -> float:

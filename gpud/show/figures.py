@@ -237,6 +237,8 @@ def _notes(shown: model.Input, run: LastRun) -> Iterator[model.Block]:
     if run.flags:
         flags = ", ".join(FLAGS.get(flag, flag) for flag in run.flags)
         yield model.Paragraph(("not compared: ", model.Mark("degraded", flags)), "quiet")
+    if isinstance(note := run.conditions.get("note"), str):
+        yield model.Paragraph(model.Prose(note, 400), "quiet")
     for mode in run.missing:
         words = f"not on offer: {mode.mode[:80]}: "
         yield model.Paragraph((words, model.Prose(mode.detail or mode.reason, 400)), "quiet")

@@ -50,6 +50,7 @@ OTHERS = (
     "event",
     "matmul",
     "nbody",
+    "precision",
     "small_copy",
     "tensor",
 )

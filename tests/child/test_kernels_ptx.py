@@ -14,7 +14,16 @@ from gpud.child.probes import memory_latency
 from tests.standins.build import build_kernels_on_host
 
 NAMES = sorted(file.stem for file in ptx.KERNELS.glob("*.ptx"))
-TENSOR = "matmul_tensor"
+TENSOR, TYPES = "matmul_tensor", "matmul_types"
+SUMS = {
+    "fp16": np.float16,
+    "fp32": np.float32,
+    "fp64": np.float64,
+    "int8": np.int8,
+    "int32": np.int32,
+    "bf16": np.uint16,
+}
+"""The types of matrix elements; numpy has no bf16, which is the upper half of a float."""
 LANES = range(32)
 
 
@@ -30,7 +39,7 @@ def test_every_source_has_its_ptx_and_every_ptx_its_source() -> None:
 def test_the_header_is_one_that_every_driver_for_wsl2_accepts(name: str) -> None:
     lines = shipped(name).read_bytes().decode("ascii").splitlines()
     directives = [line for line in lines if line.startswith(".")][:3]
-    version, target = ("7.0", "sm_80") if name == TENSOR else ("6.0", "sm_50")
+    version, target = ("7.0", "sm_80") if name in {TENSOR, TYPES} else ("6.0", "sm_50")
     assert directives == [f".version {version}", f".target {target}", ".address_size 64"]
     assert lines[0].startswith(f"// Made from {name}.cu by deploy/build-ptx")
     assert "/" not in lines[0].removeprefix("// ").replace("deploy/build-ptx", "")
@@ -57,6 +66,17 @@ def test_the_tensor_kernel_is_made_of_the_instructions_it_is_there_for() -> None
     assert text.count("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16") == 4
     assert text.count("cp.async.cg.shared.global") == 4 * 3
     assert "fma." not in text
+
+
+def test_the_kernels_of_other_types_are_made_of_the_instructions_they_are_there_for() -> None:
+    text = shipped(TYPES).read_text(encoding="ascii")
+    for instruction in ("k16.row.col.f32.bf16.bf16.f32", "k8.row.col.f32.tf32.tf32.f32"):
+        assert text.count(f"mma.sync.aligned.m16n8{instruction}") == 32
+    assert text.count("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32") == 32
+    assert text.count("ldmatrix.sync.aligned.m8n8.x4.shared.b16") == 3 * 12
+    assert "fma." not in text
+    doubles = shipped("matmul_fp64").read_text(encoding="ascii")
+    assert doubles.count("fma.rn.f64") == 8 * 8 * 8
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +115,8 @@ def test_the_tensor_kernel_asks_for_no_more_than_it_needs(
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("name", "blocks"), [("matmul_128", 2), (TENSOR, 2), ("matmul", 3), ("nbody", 4)]
+    ("name", "blocks"),
+    [("matmul_128", 2), (TENSOR, 2), (TYPES, 2), ("matmul_fp64", 1), ("matmul", 3), ("nbody", 4)],
 )
 def test_the_large_kernels_keep_their_registers_and_share_a_multiprocessor(
     tools: Path, tmp_path: Path, name: str, blocks: int
@@ -149,11 +170,24 @@ def random(*shape: int) -> Any:
 
 def product(host: ctypes.CDLL, kernel: str, n: int) -> tuple[Any, Any]:
     """What a kernel makes of two random matrices, and what it should."""
-    kind = np.float16 if kernel == TENSOR else np.float32
-    a, b = random(n, n).astype(kind), random(n, n).T.astype(kind).copy()
-    c = np.full((n, n), np.nan, np.float32)
-    host[f"host_{kernel}"](a.ctypes, b.ctypes, c.ctypes, n)
-    return c, a.astype(np.float32) @ b.astype(np.float32)
+    a, b = random(n, n), random(n, n).T.copy()
+    result = {"matmul_fp64": np.float64, "matmul_int8": np.int32}.get(kernel, np.float32)
+    c = np.full((n, n), 1 << 30).astype(result)
+    operand = {TENSOR: "fp16"}.get(kernel, kernel.removeprefix("matmul_"))
+    left, right = (stored(each, operand) for each in (a, b.T if kernel in COLUMN_MAJOR else b))
+    host[f"host_{kernel}"](left.ctypes, right.ctypes, c.ctypes, n)
+    return c, a @ b
+
+
+COLUMN_MAJOR = {f"matmul_{name}" for name in ("tf32", "bf16", "int8")}
+"""Kernels that take the columns of B one after the other."""
+
+
+def stored(matrix: Any, name: str) -> Any:
+    """Write whole numbers as a type has them, row by row; FP32 for a name that is no type."""
+    if name == "bf16":
+        return (matrix.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).copy()
+    return matrix.astype(SUMS.get(name, np.float32), order="C")
 
 
 @pytest.mark.parametrize(
@@ -170,6 +204,9 @@ def product(host: ctypes.CDLL, kernel: str, n: int) -> tuple[Any, Any]:
         (TENSOR, 128),
         (TENSOR, 256),
         (TENSOR, 384),
+        ("matmul_fp64", 64),
+        ("matmul_fp64", 192),
+        *((kernel, n) for kernel in sorted(COLUMN_MAJOR) for n in (128, 256)),
     ],
 )
 def test_the_matmul_sources_multiply_matrices(host: ctypes.CDLL, kernel: str, n: int) -> None:
@@ -184,6 +221,9 @@ def test_the_matmul_sources_multiply_matrices(host: ctypes.CDLL, kernel: str, n:
         ("matmul_128", b"barriers"),
         (TENSOR, b"barriers"),
         (TENSOR, b"waits"),
+        ("matmul_fp64", b"barriers"),
+        ("matmul_int8", b"barriers"),
+        ("matmul_bf16", b"waits"),
     ],
 )
 def test_a_product_without_its_barriers_or_waits_is_seen_to_be_wrong(
@@ -209,10 +249,11 @@ def test_every_tile_of_a_tensor_product_is_owned_by_one_block(
     assert together.tolist() == [min(tiles, 8), min(tiles, 8)]
 
 
-def test_the_tensor_source_reads_shared_memory_without_bank_conflicts(host: ctypes.CDLL) -> None:
+def test_the_tensor_sources_read_shared_memory_without_bank_conflicts(host: ctypes.CDLL) -> None:
     host.host_bank_conflicts.restype = ctypes.c_uint64
-    product(host, TENSOR, 128)
-    assert host.host_bank_conflicts() == 0
+    for kernel in (TENSOR, *COLUMN_MAJOR):
+        product(host, kernel, 128)
+        assert host.host_bank_conflicts() == 0
     into, rows = np.zeros((32, 4), np.uint32), np.zeros((32 * 8, 8), np.uint16)
     host.host_ldmatrix(into.ctypes, rows.ctypes)
     assert host.host_bank_conflicts() == 0, "rows that follow each other"
@@ -238,6 +279,67 @@ def test_mma_on_the_host_has_the_layout_of_the_ptx_isa(host: ctypes.CDLL) -> Non
     expected = a @ b + c
     for (lane, i), place in places.items():
         assert total[lane, i] == expected[place]
+
+
+@pytest.mark.parametrize(("name", "depth"), [("bf16", 16), ("tf32", 8), ("int8", 32)])
+def test_mma_of_other_types_on_the_host_has_the_layout_of_the_ptx_isa(
+    host: ctypes.CDLL, name: str, depth: int
+) -> None:
+    """Sections "Matrix Fragments for mma.m16n8k16, .m16n8k8 and .m16n8k32", register by register.
+
+    Register i of A has row lane / 4, the odd ones 8 further down, and from i = 2 on the second half
+    of the columns; as many of them follow each other as a register holds.
+    """
+    a, b, c = random(16, depth), random(depth, 8), random(8, 16).T.copy()
+    group = depth // 8  # elements in a register
+    fragment_a = np.zeros((32, 4, group), np.float32)
+    fragment_b = np.zeros((32, 2, group), np.float32)
+    places = {}
+    for lane in LANES:
+        row, thread = lane >> 2, lane % 4
+        for i in range(4):
+            for part in range(group):
+                k = i // 2 * (depth // 2) + thread * group + part
+                fragment_a[lane, i, part] = a[row + i % 2 * 8, k]
+                fragment_b[lane, i // 2, part] = b[k, row]
+            places[lane, i] = (row + i // 2 * 8, thread * 2 + i % 2)
+    kind = np.int32 if name == "int8" else np.float32
+    total = np.array([[c[places[lane, i]] for i in range(4)] for lane in LANES], kind)
+    left, right = stored(fragment_a, name), stored(fragment_b, name)
+    host[f"host_mma_{name}"](total.ctypes, left.ctypes, right.ctypes)
+    expected = a @ b + c
+    assert all(total[each] == expected[place] for each, place in places.items())
+
+
+@pytest.mark.parametrize("columns", [True, False])
+@pytest.mark.parametrize("name", sorted(SUMS))
+def test_sums_are_those_of_whole_numbers_in_64_bits(
+    host: ctypes.CDLL,
+    name: str,
+    columns: bool,  # noqa: FBT001
+) -> None:
+    n = 128
+    matrix, chance = random(n, n), np.random.default_rng(5)
+    weights, before = chance.integers(0, 1 << 63, (2, n), np.uint64)
+    sums, elements = before.copy(), stored(matrix, name)
+    steps = (1, n) if columns else (n, 1)
+    host[f"host_sums_{name}"](elements.ctypes, weights.ctypes, sums.ctypes, *steps, n)
+    whole = matrix.astype(np.int64).astype(np.uint64)
+    added = weights @ whole if columns else whole @ weights
+    np.testing.assert_array_equal(sums, before + added)
+
+
+@pytest.mark.parametrize("value", [0.5, -1e-45, 3e9, -(2.0**31), float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["fp32", "fp64"])
+def test_an_element_that_no_product_has_changes_the_sums(
+    host: ctypes.CDLL, name: str, value: float
+) -> None:
+    n = 64
+    elements, weights = np.zeros((n, n), SUMS[name]), np.ones(n, np.uint64)
+    elements[3, 5] = value
+    sums = np.zeros(n, np.uint64)
+    host[f"host_sums_{name}"](elements.ctypes, weights.ctypes, sums.ctypes, 1, n, n)
+    assert np.flatnonzero(sums).tolist() == [5]
 
 
 @pytest.mark.parametrize("name", ["ldmatrix", "ldmatrix_trans"])

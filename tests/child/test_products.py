@@ -3,41 +3,58 @@
 from __future__ import annotations
 
 import json
-import struct
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpud.child.probes.precision import METHODS
 from gpud.child.products import (
+    BF16,
+    FP16,
     FP32,
+    FP64,
+    INT8,
     LIMITS,
+    PLAIN,
     POOL,
-    RESIDENT,
     TENSOR,
-    TILE,
     VALUES,
     Matrix,
     Method,
+    NumberType,
     sides,
 )
 from gpud.core.sample import Reason
-from tests.child.running import run, scripted
-from tests.standins.build import build_libcuda
+from tests.child import running
+from tests.child.running import run
+from tests.standins.build import build_libcuda, rewrite_script
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+scripted = partial(running.scripted, budget_s=60)
+
 RATE = {"matmul": "flops_per_second", "tensor": "tensor_flops_per_second"}
 KERNEL = {"matmul": "gpud_matmul_128", "tensor": "gpud_matmul_tensor"}
+MODES = {
+    "fp64": "fp64_flops_per_second",
+    "tf32": "tf32_flops_per_second",
+    "bf16": "bf16_flops_per_second",
+    "int8": "int8_operations_per_second",
+}
+TENSOR_MODES = ("tf32", "bf16", "int8")
+METHOD = {"matmul": PLAIN, "tensor": TENSOR, **METHODS}
 
 
-@pytest.mark.parametrize("method", [FP32, TENSOR])
-def test_random_bytes_become_the_integers_they_stand_for(method: Method) -> None:
-    content = method.encoded(bytes(range(256)))
-    assert struct.unpack(f"<256{method.element}", content) == VALUES
+@pytest.mark.parametrize("kind", [FP16, FP32, FP64, BF16, INT8])
+def test_random_bytes_become_the_integers_they_stand_for(kind: NumberType) -> None:
+    content = kind.encoded(bytes(range(256)))
+    elements = (content[i : i + kind.size] for i in range(0, len(content), kind.size))
+    assert tuple(map(kind.decoded, elements)) == VALUES
     assert set(VALUES) == set(range(-8, 9))
 
 
@@ -57,18 +74,23 @@ def test_every_sum_of_the_largest_product_is_exact_in_fp32() -> None:
     assert LIMITS[-1] * 64 < POOL, "a band is shorter than the pool it is cut from"
 
 
-@given(st.integers(1, 400))
-def test_no_other_size_near_a_limit_keeps_the_multiprocessors_busier(sm_count: int) -> None:
+@given(st.integers(1, 400), st.sampled_from(sorted(METHOD)))
+def test_no_other_size_near_a_limit_keeps_the_multiprocessors_busier(
+    sm_count: int, mode: str
+) -> None:
+    method: Method = METHOD[mode]
+
     def idle(n: int) -> float:
-        blocks, wave = (n // TILE) ** 2, RESIDENT * sm_count
+        blocks, wave = (n // method.tile) ** 2, method.resident * sm_count
         return -blocks % wave / blocks
 
-    chosen = sides(sm_count)
+    chosen = sides(sm_count, method)
     assert sorted(set(chosen)) == chosen
-    for n, limit in zip(chosen, LIMITS, strict=True):
-        assert n % TILE == 0
-        assert 3 * limit <= 4 * n <= 4 * limit
-        assert idle(n) == min(idle(other) for other in range(limit * 3 // 4, limit + 1, TILE))
+    for n, limit in zip(chosen, method.limits, strict=True):
+        first, tile = limit // method.tile * 3 // 4 * method.tile, method.tile
+        assert n % tile == 0
+        assert first <= n <= limit
+        assert idle(n) == min(idle(other) for other in range(first, limit + 1, tile))
 
 
 @pytest.mark.parametrize("rate", [4e11, 2.34e13, 9e14])
@@ -79,7 +101,7 @@ def test_a_known_rate_comes_back_within_a_second_of_short_kernels(
     ledger = tmp_path / "ledger"
     ended = scripted(tmp_path, probe, f"{RATE[probe]} {rate:g}\nledger {ledger}")
     assert ended.samples[probe]["median"] == pytest.approx(rate, rel=0.01)
-    assert ended.document["conditions"]["n"] % TILE == 0
+    assert ended.document["conditions"]["n"] % 128 == 0
     used = json.loads(ledger.read_text(encoding="ascii"))
     assert used["longest_kernel_s"] <= 0.02
     assert used["gpu_seconds"] == pytest.approx(ended.document["gpu_seconds"], rel=0.05)
@@ -97,13 +119,65 @@ def test_an_element_that_is_wrong_in_its_last_bits_is_told_from_the_right_one(
     assert float(got) != float(expected)
 
 
-@pytest.mark.parametrize("probe", sorted(RATE))
-def test_the_last_element_is_always_looked_at(tmp_path: Path, probe: str) -> None:
-    library = build_libcuda(tmp_path, "device.0.sm_count 1")
-    n = run(probe, library).document["conditions"]["n"]
-    script = f"device.0.sm_count 1\ncorrupt {KERNEL[probe]} {n * n - 1}"
-    failure = scripted(tmp_path, probe, script).failure
-    assert failure["detail"].startswith(f"element ({n - 1}, {n - 1}) of the product is ")
+@pytest.mark.parametrize("factor", [0.1, 1.0])
+def test_known_rates_of_other_types_come_back_within_a_second_of_short_kernels(
+    tmp_path: Path, factor: float
+) -> None:
+    rates = {"fp64": 4.5e11, "tf32": 2.6e13, "bf16": 5.5e13, "int8": 1.1e14}
+    script = "".join(f"{MODES[mode]} {factor * rate:g}\n" for mode, rate in rates.items())
+    ledger = tmp_path / "ledger"
+    ended = scripted(tmp_path, "precision", f"{script}ledger {ledger}")
+    for mode, rate in rates.items():
+        assert ended.samples[mode]["median"] == pytest.approx(factor * rate, rel=0.01)
+    used = json.loads(ledger.read_text(encoding="ascii"))
+    assert used["longest_kernel_s"] <= 0.02
+    assert used["gpu_seconds"] == pytest.approx(ended.document["gpu_seconds"], rel=0.05)
+    assert ended.document["gpu_seconds"] < 1
+    assert used["vram_left_bytes"] == 0
+
+
+SMALL_GPU = "device.0.sm_count 1\ndevice.0.free_mem 20000000\n" + "".join(
+    f"{rate} 3e10\n" for rate in (*RATE.values(), *MODES.values())
+)
+"""So slow and with so little memory that a product has 16 blocks, each wrong in turn."""
+
+
+def size_of(document: dict[str, Any], mode: str) -> int:
+    conditions: dict[str, int] = document["conditions"]
+    return conditions.get("n") or conditions[f"n.{mode}"]
+
+
+@pytest.mark.parametrize("mode", sorted(METHOD))
+def test_a_block_whose_results_are_wrong_is_always_found_and_named(
+    tmp_path: Path, mode: str
+) -> None:
+    probe, tile = mode if mode in RATE else "precision", METHOD[mode].tile
+    library = build_libcuda(tmp_path, SMALL_GPU)
+    n = size_of(run(probe, library, budget_s=60).document, mode)
+    across = n // tile
+    assert across == 4
+    for block in range(across * across):
+        rewrite_script(library, f"{SMALL_GPU}corrupt {METHOD[mode].kernel} block {block}")
+        failure = run(probe, library, budget_s=60, seed=100 + block).failure
+        row, column = block // across * tile, block % across * tile
+        assert failure["reason"] == Reason.VERIFICATION_FAILED
+        assert failure["detail"] == (
+            f"rows {row} to {row + tile - 1}, columns {column} to {column + tile - 1} "
+            "of the product are wrong"
+        )
+
+
+@pytest.mark.parametrize("mode", sorted(METHOD))
+def test_a_single_wrong_element_is_always_found(tmp_path: Path, mode: str) -> None:
+    probe = mode if mode in RATE else "precision"
+    library = build_libcuda(tmp_path, SMALL_GPU)
+    n = size_of(run(probe, library, budget_s=60).document, mode)
+    for element in (1, n + 5, n * n // 2 + 7, n * n - 1):
+        rewrite_script(library, f"{SMALL_GPU}corrupt {METHOD[mode].kernel} {element}")
+        failure = run(probe, library, budget_s=60, seed=element).failure
+        row, column = divmod(element, n)
+        words = f"rows {row} to {row}, columns {column} to {column} of the product are wrong"
+        assert failure["detail"] == words
 
 
 @pytest.mark.parametrize("probe", sorted(RATE))
@@ -127,6 +201,34 @@ def test_a_gpu_without_the_tensor_instructions_is_a_reason_and_no_failure(
     ]
     assert ended.document["vram_peak_bytes"] == 0
     assert scripted(tmp_path, "matmul", script).samples
+
+
+def test_fp64_is_measured_where_the_types_of_tensor_cores_are_absent(tmp_path: Path) -> None:
+    script = "device.0.cc_major 7\ndevice.0.cc_minor 5"
+    ended = scripted(tmp_path, "precision", script)
+    assert list(ended.samples) == ["fp64"]
+    assert ended.document["missing"] == [
+        {
+            "mode": mode,
+            "reason": Reason.UNSUPPORTED,
+            "detail": f"compute capability 7.5; {mode} needs 8.0",
+        }
+        for mode in TENSOR_MODES
+    ]
+
+
+@pytest.mark.parametrize("probe", ["tensor", "precision"])
+@pytest.mark.parametrize(("capability", "lower"), [("8.9", False), ("9.0", True), ("12.0", False)])
+def test_a_gpu_whose_peak_needs_other_instructions_is_said_to_be_one(
+    tmp_path: Path,
+    probe: str,
+    capability: str,
+    lower: bool,  # noqa: FBT001
+) -> None:
+    major, minor = capability.split(".")
+    script = f"{SMALL_GPU}device.0.cc_major {major}\ndevice.0.cc_minor {minor}"
+    conditions = scripted(tmp_path, probe, script).document["conditions"]
+    assert ("wgmma" in conditions.get("note", "")) is lower
 
 
 def test_the_tensor_kernel_loads_into_a_driver_of_cuda_11_0_and_no_older(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ CASES = [  # how often a probe fills memory until it checks what comes then
     ("triad", "launch", 3),
     ("matmul", "launch", 1),
     ("tensor", "launch", 1),
+    ("precision", "launch", 1),
     ("device_copy", "copy_device", 2),
     ("copy", "copy_in", 1),
     ("copy", "copy_out", 1),

@@ -162,6 +162,10 @@ EITHER: dict[str, tuple[Callable[[], Document], list[str]]] = {
         lambda: launch(machine(), missing=[TENSOR]),
         ["not on offer: tensor: compute capability 7.5"],
     ),
+    "note": (
+        lambda: launch(machine(), conditions={"note": "uses mma and not wgmma"}),
+        ["uses mma and not wgmma"],
+    ),
     "crossover": (machine, ["From 256 x 256 on the GPU is faster, copies included"]),
     "skips": (lambda: machine(put_off=[ON_BATTERY]), ["triad GPU 0 on battery 2"]),
     "skips until a moment": (

@@ -65,7 +65,7 @@ def build_virtual_clock(directory: Path) -> Path:
 def build_kernels_on_host(directory: Path) -> Path:
     """Put the CUDA kernels, compiled for the CPU, into ``directory`` as a shared library."""
     options = (*SHARED, "-I", str(SOURCES), "-I", str(KERNELS))
-    source, included = [SOURCES / "kernels_on_host.cpp"], sorted(KERNELS.glob("*.cu"))
+    source, included = [SOURCES / "kernels_on_host.cpp"], sorted(KERNELS.glob("*.cu*"))
     included.append(SOURCES / "instructions.cuh")
     built = _compiled("kernels_on_host.so", source, CXX, options, included)
     return _place(built, directory / "kernels_on_host.so")

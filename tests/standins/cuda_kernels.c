@@ -10,20 +10,18 @@
 
 struct float4 { float x, y, z, w; };
 
-static CUresult refused(const struct kernel *kernel, const char *rule)
+CUresult refused(const struct kernel *kernel, const char *rule)
 {
     fprintf(stderr, "stand-in %s: %s: %s\n", library_name, kernel->name, rule);
     return INVALID_VALUE;
 }
 
-static bool shape_is(const struct launch *launch, unsigned grid_x, unsigned grid_y,
-                     unsigned block_x, unsigned block_y)
+bool shape_is(const struct launch *launch, unsigned grid_x, unsigned grid_y, unsigned block_x,
+              unsigned block_y)
 {
     return launch->grid[0] == grid_x && launch->grid[1] == grid_y && launch->grid[2] == 1
            && launch->block[0] == block_x && launch->block[1] == block_y && launch->block[2] == 1;
 }
-
-#define PARAMETER(type, index) (*(const type *)launch->params[index])
 
 static CUresult run_empty(struct kernel *kernel, const struct launch *launch, double *cost_ns)
 {
@@ -97,83 +95,6 @@ static CUresult run_nbody(struct kernel *kernel, const struct launch *launch, do
     return memory_submit(&work, PARAMETER(CUdeviceptr, 1));
 }
 
-static void matmul_element(const struct work *work, uint64_t index, void *out)
-{
-    uint64_t n = work->n;
-    const float *row = (const float *)operand_bytes(&work->in[0]) + index / n * n;
-    const float *column = (const float *)operand_bytes(&work->in[1]) + index % n;
-    double sum = 0;
-    for (uint64_t k = 0; k < n; k++)
-        sum += (double)row[k] * column[k * n];
-    *(float *)out = (float)sum;
-}
-
-/* IEEE 754 binary16 to binary32; every half is a float. */
-static float from_half(uint16_t half)
-{
-    int exponent = half >> 10 & 31, fraction = half & 1023;
-    float size = exponent == 31 ? (fraction ? NAN : INFINITY)
-                 : exponent     ? ldexpf((float)(1024 + fraction), exponent - 25)
-                                : ldexpf((float)fraction, -24);
-    return half >> 15 ? -size : size;
-}
-
-static void matmul_tensor_element(const struct work *work, uint64_t index, void *out)
-{
-    uint64_t n = work->n;
-    const uint16_t *row = (const uint16_t *)operand_bytes(&work->in[0]) + index / n * n;
-    const uint16_t *column = (const uint16_t *)operand_bytes(&work->in[1]) + index % n;
-    double sum = 0;
-    for (uint64_t k = 0; k < n; k++)
-        sum += (double)from_half(row[k]) * from_half(column[k * n]);
-    *(float *)out = (float)sum;
-}
-
-/* C = A B, all n x n, with `edge` elements along each side of the tile that one block computes. */
-static CUresult multiply(struct kernel *kernel, const struct launch *launch, unsigned edge,
-                         uint64_t element_size, double *cost_ns)
-{
-    bool tensor = element_size == 2;
-    uint64_t n = PARAMETER(unsigned, 3), size = n * n * element_size;
-    struct work work = {
-        .kernel = kernel,
-        .elements = n * n,
-        .element_size = sizeof(float),
-        .in = {{.address = PARAMETER(CUdeviceptr, 0), .size = size},
-               {.address = PARAMETER(CUdeviceptr, 1), .size = size}},
-        .n = n,
-        .element = tensor ? matmul_tensor_element : matmul_element,
-    };
-    unsigned tiles = (unsigned)(n / edge), width = tensor ? 256 : 16, height = tensor ? 1 : 16;
-    if (!n || n % edge || !shape_is(launch, tiles, tiles, width, height))
-        return refused(kernel, "n a multiple of the tile, one block a tile, block (16, 16), "
-                               "or 256 for tensor cores");
-    *cost_ns = 1e9 * 2 * (double)n * n * n
-               / (tensor ? RATE(tensor_flops_per_second) : RATE(flops_per_second));
-    return memory_submit(&work, PARAMETER(CUdeviceptr, 2));
-}
-
-static CUresult run_matmul(struct kernel *kernel, const struct launch *launch, double *cost_ns)
-{
-    return multiply(kernel, launch, 64, sizeof(float), cost_ns);
-}
-
-static CUresult run_matmul_16(struct kernel *kernel, const struct launch *launch, double *cost_ns)
-{
-    return multiply(kernel, launch, 16, sizeof(float), cost_ns);
-}
-
-static CUresult run_matmul_128(struct kernel *kernel, const struct launch *launch, double *cost_ns)
-{
-    return multiply(kernel, launch, 128, sizeof(float), cost_ns);
-}
-
-static CUresult run_matmul_tensor(struct kernel *kernel, const struct launch *launch,
-                                  double *cost_ns)
-{
-    return multiply(kernel, launch, 128, sizeof(uint16_t), cost_ns);
-}
-
 static CUresult run_ring(struct kernel *kernel, const struct launch *launch, double *cost_ns)
 {
     unsigned n = PARAMETER(unsigned, 1);
@@ -195,16 +116,26 @@ static CUresult run_chase(struct kernel *kernel, const struct launch *launch, do
 }
 
 static struct kernel kernels[] = {
-    {"gpud_empty", "", false, -1, false, 4, 0, 0, run_empty},
-    {"gpud_count", "8", false, -1, false, 6, 0, 0, run_count},
-    {"gpud_ring", "8444", false, -1, false, 12, 0, 0, run_ring},
-    {"gpud_chase", "84", false, -1, false, 10, 0, 0, run_chase},
-    {"gpud_triad", "88844", false, -1, true, 20, 0, 0, run_triad},
-    {"gpud_nbody", "8844", false, -1, true, 48, 4096, 0, run_nbody},
-    {"gpud_matmul", "8884", false, -1, false, 64, 8448, 0, run_matmul},
-    {"gpud_matmul_16", "8884", false, -1, false, 32, 4096, 0, run_matmul_16},
-    {"gpud_matmul_128", "8884", false, -1, true, 128, 16640, 0, run_matmul_128},
-    {"gpud_matmul_tensor", "8884", false, -1, true, 126, 49152, 0, run_matmul_tensor},
+    {"gpud_empty", "", false, -1, -1, false, 4, 0, 0, run_empty},
+    {"gpud_count", "8", false, -1, -1, false, 6, 0, 0, run_count},
+    {"gpud_ring", "8444", false, -1, -1, false, 12, 0, 0, run_ring},
+    {"gpud_chase", "84", false, -1, -1, false, 10, 0, 0, run_chase},
+    {"gpud_triad", "88844", false, -1, -1, true, 20, 0, 0, run_triad},
+    {"gpud_nbody", "8844", false, -1, -1, true, 48, 4096, 0, run_nbody},
+    {"gpud_matmul", "8884", false, -1, -1, false, 64, 8448, 0, run_product},
+    {"gpud_matmul_16", "8884", false, -1, -1, false, 32, 4096, 0, run_product},
+    {"gpud_matmul_128", "8884", false, -1, -1, true, 128, 16640, 0, run_product},
+    {"gpud_matmul_tensor", "8884", false, -1, -1, true, 126, 49152, 0, run_product},
+    {"gpud_matmul_fp64", "8884", false, -1, -1, true, 218, 16640, 0, run_product},
+    {"gpud_matmul_tf32", "8884", false, -1, -1, true, 112, 49152, 0, run_product},
+    {"gpud_matmul_bf16", "8884", false, -1, -1, true, 112, 49152, 0, run_product},
+    {"gpud_matmul_int8", "8884", false, -1, -1, true, 112, 49152, 0, run_product},
+    {"gpud_sums_fp32", "88844", false, -1, -1, false, 40, 0, 0, run_sums},
+    {"gpud_sums_fp64", "88844", false, -1, -1, false, 40, 0, 0, run_sums},
+    {"gpud_sums_fp16", "88844", false, -1, -1, false, 40, 0, 0, run_sums},
+    {"gpud_sums_bf16", "88844", false, -1, -1, false, 40, 0, 0, run_sums},
+    {"gpud_sums_int8", "88844", false, -1, -1, false, 40, 0, 0, run_sums},
+    {"gpud_sums_int32", "88844", false, -1, -1, false, 40, 0, 0, run_sums},
 };
 
 struct kernel *kernel_named(const char *name)

@@ -166,16 +166,9 @@ static void compute(struct pending *pending, uint64_t first, uint64_t end)
         if (whole)
             remember(work, output);
     }
-    if (!work->kernel->corrupt)
-        return;
-    int64_t chosen = work->kernel->corrupt_element;
-    uint64_t wrong = chosen < 0 ? first : (uint64_t)chosen;
-    if (wrong >= first && wrong < end) {
-        float value;
-        memcpy(&value, output + wrong * work->element_size, sizeof value);
-        value = 2 * value + 1;
-        memcpy(output + wrong * work->element_size, &value, sizeof value);
-    }
+    for (uint64_t i = first; work->kernel->corrupt && i < end; i++)
+        if (work_spoils(work, i, first))
+            work_spoil(work, output + i * work->element_size);
 }
 
 /* Make [start, end) of a region true; work whose whole output was asked for is then finished. */
@@ -275,6 +268,26 @@ CUresult memory_read(CUdeviceptr address, void *target, uint64_t size)
     if (settings.corrupt_copy && size)
         *(unsigned char *)target ^= 1;
     return SUCCESS;
+}
+
+const void *memory_bytes(CUdeviceptr address, uint64_t size)
+{
+    struct region *region = find(address, size);
+    if (!region)
+        return NULL;
+    uint64_t start = address - region->start;
+    settle(region, start, start + size);
+    return region->buffer->bytes + start;
+}
+
+const struct work *memory_pending(CUdeviceptr address, uint64_t size)
+{
+    const struct work *work = NULL;
+    for (struct pending *pending = oldest; pending; pending = pending->next)
+        if (pending->region->start + pending->start == address
+            && pending->end - pending->start == size)
+            work = &pending->work;
+    return work;
 }
 
 CUresult memory_copy(CUdeviceptr target, CUdeviceptr source, uint64_t size)

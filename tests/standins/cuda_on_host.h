@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -25,9 +26,16 @@ static inline uint2 make_uint2(unsigned int x, unsigned int y) { return {x, y}; 
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline unsigned int min(unsigned int a, unsigned int b) { return a < b ? a : b; }
 
-static inline unsigned int atomicAdd(unsigned int *target, unsigned int value)
+static inline float __uint_as_float(unsigned int bits)
 {
-    unsigned int old = *target;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+template <class Integer> static Integer atomicAdd(Integer *target, Integer value)
+{
+    Integer old = *target;
     *target += value;
     return old;
 }
@@ -60,6 +68,7 @@ struct Thread {
 struct Exchange {
     const void *row[WARP];
     float a[WARP][8], b[WARP][4];
+    unsigned int words_a[WARP][4], words_b[WARP][2];
 };
 
 static uint3 gridDim, blockDim, blockIdx, threadIdx;

@@ -39,8 +39,10 @@
  *   event_gpu_ns N                  each recorded event, after its moment
  *   copy_gpu_ns N                   each copy, besides its bytes
  *   flops_per_second R              gpud_nbody: 20 n^2 flops; gpud_matmul, _16, _128: 2 n^3
- *   tensor_flops_per_second R       gpud_matmul_tensor: 2 n^3
- *   bytes_per_second R              gpud_triad: 48 n4 bytes; cuMemsetD32: 4 bytes a word
+ *   tensor_flops_per_second R       gpud_matmul_tensor: 2 n^3; fp64_flops_per_second, tf32_..., bf16_...
+ *                                   and int8_operations_per_second: gpud_matmul_fp64 and the others
+ *   bytes_per_second R              gpud_triad: 48 n4 bytes; cuMemsetD32: 4 bytes a word;
+ *                                   gpud_sums_...: each element once
  *   h2d_bytes_per_second, d2h_bytes_per_second, or host_copy_bytes_per_second for both R
  *   pageable_h2d_bytes_per_second, pageable_d2h_bytes_per_second R
  *                                   to and from what cuMemHostAlloc did not give; default: the same
@@ -60,6 +62,7 @@
  * Wrong results, for tests of verification:
  *   corrupt KERNEL [ELEMENT]        one element, by default the first of whatever is read back;
  *                                   gpud_count counts each launch twice, gpud_chase leaves out a link
+ *   corrupt KERNEL block B          every element that block B of a matrix product computes, row by row
  *   corrupt copy                    the first byte of every copy to the host
  *   corrupt device_copy             the first byte of every copy on the device
  */
@@ -84,6 +87,10 @@ struct settings settings = {
     .rates.kernel_ns = 1500,
     .rates.flops_per_second = 1e13,
     .rates.tensor_flops_per_second = 1e14,
+    .rates.fp64_flops_per_second = 2e11,
+    .rates.tf32_flops_per_second = 5e13,
+    .rates.bf16_flops_per_second = 1e14,
+    .rates.int8_operations_per_second = 2e14,
     .rates.bytes_per_second = 5e11,
     .rates.h2d_bytes_per_second = 2.5e10,
     .rates.d2h_bytes_per_second = 2.5e10,
@@ -97,6 +104,10 @@ bool rates_line(const char *key, const char *field, const char *value, struct ra
         {"kernel_ns", &rates->kernel_ns},
         {"flops_per_second", &rates->flops_per_second},
         {"tensor_flops_per_second", &rates->tensor_flops_per_second},
+        {"fp64_flops_per_second", &rates->fp64_flops_per_second},
+        {"tf32_flops_per_second", &rates->tf32_flops_per_second},
+        {"bf16_flops_per_second", &rates->bf16_flops_per_second},
+        {"int8_operations_per_second", &rates->int8_operations_per_second},
         {"bytes_per_second", &rates->bytes_per_second},
         {"h2d_bytes_per_second", &rates->h2d_bytes_per_second},
         {"d2h_bytes_per_second", &rates->d2h_bytes_per_second},
@@ -120,15 +131,18 @@ static void corrupt_line(char *value)
 {
     char *rest, *name = strtok_r(value, " \t", &rest), *element = strtok_r(NULL, " \t", &rest);
     struct kernel *kernel = kernel_named(name);
+    char *block = element && !strcmp(element, "block") ? strtok_r(NULL, " \t", &rest) : NULL;
     bool copy = !strcmp(name, "copy"), device_copy = !strcmp(name, "device_copy");
     if (strtok_r(NULL, " \t", &rest) || (!kernel && ((!copy && !device_copy) || element)))
-        script_die("corrupt: expected KERNEL [ELEMENT], copy or device_copy, not '%s'", name);
+        script_die("corrupt: expected KERNEL [ELEMENT or block B], copy or device_copy, not '%s'", name);
     settings.corrupt_copy |= copy;
     settings.corrupt_device_copy |= device_copy;
     if (!kernel)
         return;
     kernel->corrupt = true;
-    if (element)
+    if (block)
+        kernel->corrupt_block = script_integer("corrupt", block);
+    else if (element)
         kernel->corrupt_element = script_integer("corrupt", element);
 }
 

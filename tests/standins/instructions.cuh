@@ -45,6 +45,16 @@ static float float_of(unsigned int pair, unsigned int which)
     return (float)half;
 }
 
+static float float_of_fp16(unsigned short bits)
+{
+    return float_of(bits, 0);
+}
+
+static float float_of_bf16(unsigned short bits)
+{
+    return __uint_as_float((unsigned int)bits << 16);
+}
+
 static float rsqrt_approx(float x)
 {
     return 1 / std::sqrt(x);
@@ -120,4 +130,46 @@ static void mma(float (&sum)[4], const unsigned int (&a)[4], unsigned int b0, un
             float right = all.b[(column + i % 2) * 4 + k % 8 / 2][k / 8 * 2 + k % 2];
             sum[i] += left * right;
         }
+}
+
+// sum[16][8] += a[16][32 bytes] * b[32 bytes][8]; `dot` multiplies what is in two registers.
+template <class Sum, class Dot>
+static void mma_of_words(Sum (&sum)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1,
+                         const Dot &dot)
+{
+    const Exchange &all = exchanged([&](Exchange &mine, unsigned int lane) {
+        memcpy(mine.words_a[lane], a, sizeof a);
+        mine.words_b[lane][0] = b0;
+        mine.words_b[lane][1] = b1;
+    });
+    unsigned int group = running->lane / 4, column = running->lane % 4 * 2;
+    for (int i = 0; i < 4; i++)
+        for (int word = 0; word < 8; word++)
+            sum[i] += dot(all.words_a[group * 4 + word % 4][word / 4 * 2 + i / 2],
+                          all.words_b[(column + i % 2) * 4 + word % 4][word / 4]);
+}
+
+static void mma_bf16(float (&sum)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1)
+{
+    mma_of_words(sum, a, b0, b1, [](unsigned int left, unsigned int right) {
+        return float_of_bf16(left & 0xffff) * float_of_bf16(right & 0xffff)
+               + float_of_bf16(left >> 16) * float_of_bf16(right >> 16);
+    });
+}
+
+static void mma_tf32(float (&sum)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1)
+{
+    mma_of_words(sum, a, b0, b1, [](unsigned int left, unsigned int right) {
+        return __uint_as_float(left & ~0x1fffu) * __uint_as_float(right & ~0x1fffu);
+    });
+}
+
+static void mma_int8(int (&sum)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1)
+{
+    mma_of_words(sum, a, b0, b1, [](unsigned int left, unsigned int right) {
+        int total = 0;
+        for (int byte = 0; byte < 4; byte++)
+            total += (int8_t)(left >> 8 * byte) * (int8_t)(right >> 8 * byte);
+        return total;
+    });
 }

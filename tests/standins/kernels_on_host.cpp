@@ -10,9 +10,16 @@
 #include "matmul_128.cu"
 #undef TILE
 #undef DEPTH
+#include "matmul_fp64.cu"
+#undef TILE
+#undef DEPTH
 #include "matmul_tensor.cu"
 #undef TILE
+#undef STAGES
+#include "matmul_types.cu"
+#undef TILE
 #include "nbody.cu"
+#include "sums.cu"
 #include "triad.cu"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -79,6 +86,45 @@ EXPORT void host_matmul_tensor(const unsigned short *a, const unsigned short *b,
 {
     launch({n / 128, n / 128, 1}, {256, 1, 1}, [&] { gpud_matmul_tensor(a, b, c, n); });
 }
+
+EXPORT void host_matmul_fp64(const double *a, const double *b, double *c, unsigned int n)
+{
+    launch({n / 64, n / 64, 1}, {8, 8, 1}, [&] { gpud_matmul_fp64(a, b, c, n); });
+}
+
+#define TYPE(name, sum)                                                                            \
+    EXPORT void host_matmul_##name(const uint4 *a, const uint4 *b, sum *c, unsigned int n)         \
+    {                                                                                              \
+        launch({n / 128, n / 128, 1}, {256, 1, 1}, [&] { gpud_matmul_##name(a, b, c, n); });       \
+    }                                                                                              \
+    EXPORT void host_mma_##name(sum(*total)[4], const unsigned int(*a)[4],                         \
+                                const unsigned int(*b)[2])                                         \
+    {                                                                                              \
+        launch({1, 1, 1}, {WARP, 1, 1}, [&] {                                                      \
+            unsigned int lane = threadIdx.x;                                                       \
+            mma_##name(total[lane], a[lane], b[lane][0], b[lane][1]);                              \
+        });                                                                                        \
+    }
+
+TYPE(bf16, float)
+TYPE(tf32, float)
+TYPE(int8, int)
+
+#define HOST_SUMS(name, element)                                                                   \
+    EXPORT void host_sums_##name(const element *matrix, const unsigned long long *weights,         \
+                                 unsigned long long *sums, unsigned int across,                    \
+                                 unsigned int along, unsigned int n)                               \
+    {                                                                                              \
+        launch({n / 64, n / 64, 1}, {64, 1, 1},                                                    \
+               [&] { gpud_sums_##name(matrix, weights, sums, across, along); });                   \
+    }
+
+HOST_SUMS(fp32, float)
+HOST_SUMS(fp64, double)
+HOST_SUMS(fp16, unsigned short)
+HOST_SUMS(bf16, unsigned short)
+HOST_SUMS(int8, signed char)
+HOST_SUMS(int32, int)
 
 // One instruction each, on the registers of a warp: to be held against the tables of the PTX ISA.
 

@@ -35,6 +35,8 @@ enum {
 
 struct rates { /* what work costs in virtual time; 0 where a device has none of its own */
     double kernel_ns, flops_per_second, tensor_flops_per_second, bytes_per_second;
+    double fp64_flops_per_second, tf32_flops_per_second, bf16_flops_per_second,
+        int8_operations_per_second;
     double h2d_bytes_per_second, d2h_bytes_per_second;
     double pageable_h2d_bytes_per_second, pageable_d2h_bytes_per_second; /* 0: as pinned */
     double d2d_bytes_per_second;                                         /* 0: bytes_per_second */
@@ -87,6 +89,7 @@ struct kernel {
     const char *parameters; /* bytes of each, one digit a parameter */
     bool corrupt;
     int64_t corrupt_element; /* -1: the first element of whatever is read back */
+    int64_t corrupt_block;   /* of a product, row by row: every element of it; -1: none */
     bool stamps; /* it writes the clocks of its first block into its module's gpud_begins and gpud_ends */
     int registers, shared_bytes, local_bytes; /* as the driver's compiler makes it */
     /* Check the launch, record or do the work, and give its virtual cost in nanoseconds. */
@@ -112,6 +115,7 @@ struct work { /* one launch whose output is computed element by element */
     double scalar;
     uint64_t n;
     void (*element)(const struct work *work, uint64_t index, void *out);
+    const struct product *product; /* NULL: it is none, and its elements are floats */
 };
 
 CUresult memory_allocate(int device, uint64_t size, CUdeviceptr *address);
@@ -127,6 +131,21 @@ CUresult memory_link(CUdeviceptr ring, uint64_t n, uint32_t factor, uint32_t ste
 /* How many bytes the allocation has that the chain runs through. */
 CUresult memory_chase(CUdeviceptr place, uint64_t loads, uint64_t *size);
 CUresult memory_submit(const struct work *work, CUdeviceptr output);
+/* The work whose output all of this memory is, not computed yet; else NULL. */
+const struct work *memory_pending(CUdeviceptr address, uint64_t size);
+const void *memory_bytes(CUdeviceptr address, uint64_t size); /* NULL: outside an allocation */
+
+/* cuda_products.c: matrix products in every type, and the sums that check them. */
+CUresult run_product(struct kernel *kernel, const struct launch *launch, double *cost_ns);
+CUresult run_sums(struct kernel *kernel, const struct launch *launch, double *cost_ns);
+/* Whether the script spoils an element of a result that was read from `first` on; spoil it. */
+bool work_spoils(const struct work *work, uint64_t index, uint64_t first);
+void work_spoil(const struct work *work, void *element);
+CUresult refused(const struct kernel *kernel, const char *rule);
+bool shape_is(const struct launch *launch, unsigned grid_x, unsigned grid_y, unsigned block_x,
+              unsigned block_y);
+
+#define PARAMETER(type, index) (*(const type *)launch->params[index])
 const void *operand_bytes(const struct operand *operand);
 /* A module's own memory, which is nobody's allocation; 0 where there is none left. */
 CUdeviceptr memory_of_module(int device, uint64_t size);

@@ -1,19 +1,21 @@
 """Pace of the rounds of probes: how far apart they are, which have the GPU, and what is due. Pure.
 
 In WSL2 GPU contexts are few: a round makes one for each GPU. Rounds are seldom there, and from half
-of the budget on the GPU takes part in fewer and fewer of them, so that the rest lasts.
+of the budget on the GPU takes part in fewer and fewer of them, so that the rest lasts. GPU time has
+a budget as well, of which large probes take turns.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpud.core.sample import Backend, Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gpud.agent.measure.contexts import GpuContexts
     from gpud.core.sample import ProbeSpec
@@ -33,8 +35,15 @@ STRETCH: Final = 2
 """Power of the stretch: an interval is at most 4 times the one before, and the second half of 250
 contexts at 10 minutes lasts for 178 days. With a power of 1 it is gone after five days.
 """
+LARGE_GPU_RATIO: Final = 0.0005
+"""Of all time, for large probes on a GPU: with the small ones less than a thousandth."""
+SAVED_S: Final = 7200.0
+"""So much time at most may a round make up for."""
+LATE_S: Final = 5400.0
+"""After this a large probe comes before others, so that none takes more than two hours."""
 LIST: Final = ""
 """The list of GPUs, among the names of probes: it is taken as often as a large one runs."""
+NO_COSTS: Final[Mapping[str, float]] = MappingProxyType({})
 EARLY_RATIO: Final = 0.25
 """A run is due when less than this of a round is missing: rounds have jitter."""
 
@@ -49,6 +58,7 @@ class PacePlan:
     large_s: float
     budget: int | None  # for the life of this boot; None: any number
     battery_s: float = 0.0  # between rounds with the GPU on battery, at least
+    large_gpu_ratio: float | None = None  # of all time, for large probes on a GPU; None: any
 
 
 def plan(schedule: ScheduleSettings, *, wsl2: bool, on_battery: str = "seldom") -> PacePlan:
@@ -61,7 +71,9 @@ def plan(schedule: ScheduleSettings, *, wsl2: bool, on_battery: str = "seldom") 
     if budget == -1:
         budget = WSL2_BUDGET if wsl2 else None
     young_s = min(YOUNG_ROUND_S, round_s) if seldom else round_s
-    return PacePlan(round_s, young_s, small_s, large_s, budget, BATTERY_S[on_battery])
+    gpu_ratio = None if schedule.large_interval_s else LARGE_GPU_RATIO
+    battery_s = BATTERY_S[on_battery]
+    return PacePlan(round_s, young_s, small_s, large_s, budget, battery_s, gpu_ratio)
 
 
 def stretch(budget: int | None, used: int) -> float:
@@ -112,7 +124,11 @@ class Turn(NamedTuple):
 
 
 class Rounds:
-    """What is due in each round, by when it was due last and by how many contexts are left."""
+    """What is due in each round, by when it was due last and by how many contexts are left.
+
+    Large probes on a GPU rotate: a round takes those that are overdue most, in intervals of their
+    own, as long as their GPU time lasts.
+    """
 
     def __init__(self, plan: PacePlan, contexts: GpuContexts) -> None:
         self._plan = plan
@@ -120,14 +136,26 @@ class Rounds:
         self._due_s: dict[str, float] = {}  # by probe, in seconds of CLOCK_MONOTONIC
         self._gpu_s: float | None = None  # when the GPU last took part
         self._on_battery = False
+        self._saved_s = 0.0  # of GPU time, for large probes
+        self._begun_s: float | None = None  # the last round, of CLOCK_MONOTONIC
 
     def interval_s(self) -> float:
         """Return the seconds to the next round."""
         young = self._contexts.rounds < YOUNG_ROUNDS
         return self._plan.young_s if young else self._plan.round_s
 
-    def begin(self, specs: Sequence[ProbeSpec], now_s: float, *, on_battery: bool = False) -> Turn:
-        """Count a round that begins at ``now_s`` of CLOCK_MONOTONIC; return what is due in it."""
+    def begin(
+        self,
+        specs: Sequence[ProbeSpec],
+        now_s: float,
+        costs_s: Mapping[str, float] = NO_COSTS,
+        *,
+        on_battery: bool = False,
+    ) -> Turn:
+        """Count a round that begins at ``now_s`` of CLOCK_MONOTONIC; return what is due in it.
+
+        ``costs_s`` has the GPU seconds of the last run of each probe, where they are known.
+        """
         interval_s, gpu = self.interval_s(), self._gpu_due(now_s)
         rests = gpu and on_battery and self._rests(now_s)
         self._contexts.round_begun()
@@ -139,7 +167,8 @@ class Rounds:
             and is_due(self._every_s(spec), self._since_s(spec.name, now_s), interval_s)
         ]
         resting = [spec for spec in due if rests and spec.backend is Backend.CUDA]
-        probes = [spec for spec in due if spec not in resting]
+        awake = [spec for spec in due if spec not in resting]
+        probes = self._afforded(awake, now_s, costs_s)
         if gpu and not rests:
             self._gpu_s = now_s
         listed = is_due(self._plan.large_s, self._since_s(LIST, now_s), interval_s)
@@ -148,12 +177,39 @@ class Rounds:
         self._due_s |= dict.fromkeys(names, now_s)
         return Turn(probes, look, resting, self._rest_until_s() if rests else None)
 
+    def _afforded(
+        self, due: list[ProbeSpec], now_s: float, costs_s: Mapping[str, float]
+    ) -> list[ProbeSpec]:
+        """Leave out the large probes on a GPU that have to wait; none has before its first run."""
+        ratio = self._plan.large_gpu_ratio
+        since_s = 0.0 if self._begun_s is None else now_s - self._begun_s
+        self._begun_s = now_s
+        if ratio is None:
+            return due
+        self._saved_s = min(self._saved_s + ratio * max(since_s, 0.0), ratio * SAVED_S)
+        large = [s for s in due if s.pace is Pace.LARGE and s.backend is Backend.CUDA]
+
+        def overdue(spec: ProbeSpec) -> tuple[bool, float]:
+            since_s = self._since_s(spec.name, now_s)
+            if since_s is None:
+                return True, math.inf
+            return since_s >= LATE_S, since_s / (1 if since_s >= LATE_S else self._every_s(spec))
+
+        waiting = set()
+        for spec in sorted(large, key=overdue, reverse=True):
+            if self._saved_s <= 0 and spec.name in self._due_s:
+                waiting.add(spec.name)
+            else:
+                self._saved_s -= costs_s.get(spec.name, 0.0)
+        return [spec for spec in due if spec.name not in waiting]
+
     def paused(self, paused_s: float) -> None:
         """Bring what is due nearer by a pause of the machine, in which its clock stood still."""
         self._due_s = {name: at_s - paused_s for name, at_s in self._due_s.items()}
         self._contexts.paused(paused_s)
         if self._gpu_s is not None:
             self._gpu_s -= paused_s
+        self._begun_s = None if self._begun_s is None else self._begun_s - paused_s
 
     def beat(self) -> Beat:
         """Return how far apart rounds and runs are now.

@@ -18,7 +18,14 @@ from gpud.agent.state.changes import run_conditions
 from gpud.agent.state.gpus import with_devices
 from gpud.agent.state.known_faults import driver_version, left_out
 from gpud.agent.state.presence import misses_a_gpu
-from gpud.agent.state.runs import container_key, with_inventory, with_run, with_skip, with_specs
+from gpud.agent.state.runs import (
+    container_key,
+    gpu_costs,
+    with_inventory,
+    with_run,
+    with_skip,
+    with_specs,
+)
 from gpud.agent.state.snapshot import probe_key
 from gpud.core import clock
 from gpud.core.errors import StoreError, WireError
@@ -155,7 +162,8 @@ class Pipeline:
         if not self._specs:
             await self.discover()
         on_battery = conditions.on_battery(self._settings.sysroot)
-        turn = rounds.begin(self._specs, time.monotonic(), on_battery=on_battery)
+        costs_s = gpu_costs(self._board.read().measure)
+        turn = rounds.begin(self._specs, time.monotonic(), costs_s, on_battery=on_battery)
         # First what has a mode that is cold only as long as nothing else has used the GPU.
         small, cold = Pace.SMALL, "_cold"
         turn.probes.sort(

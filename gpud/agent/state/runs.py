@@ -103,6 +103,15 @@ def with_run(  # noqa: PLR0913, PLR0917  # a run, and where and when it was
     )
 
 
+def gpu_costs(measure: MeasureState) -> dict[str, float]:
+    """Give the GPU seconds of the last run of each probe, the most on any GPU."""
+    costs_s: dict[str, float] = {}
+    for key, state in measure.probes.items():
+        used_s = None if state.report is None else state.report.gpu_seconds
+        costs_s[key.probe] = max(costs_s.get(key.probe, 0.0), used_s or 0.0)
+    return costs_s
+
+
 def with_skip(  # noqa: PLR0913  # each is one fact of the skip
     measure: MeasureState,
     key: ProbeKey,

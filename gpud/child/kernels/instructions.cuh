@@ -47,6 +47,19 @@ __device__ __forceinline__ void stamp_end()
     gpud_ends[3] = ns;
 }
 
+__device__ __forceinline__ float float_of_fp16(unsigned short bits)
+{
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+
+// bf16 is the upper half of a float.
+__device__ __forceinline__ float float_of_bf16(unsigned short bits)
+{
+    return __uint_as_float((unsigned int)bits << 16);
+}
+
 // What follows needs compute capability 8.0.
 
 // Begin to copy 16 bytes from global to shared memory, both addresses multiples of 16.
@@ -100,5 +113,35 @@ __device__ __forceinline__ void mma(float (&sum)[4], const unsigned int (&a)[4],
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// The same in other types, of which a register has two, one and four elements. With r = l / 4, c = l % 4
+// and an element in the place of `c * 2 and the next`, every register holds the same bytes of a row of
+// a, or column of b, as above: a[16][8] for tf32, a[16][32] for int8.
+__device__ __forceinline__ void mma_bf16(float (&sum)[4], const unsigned int (&a)[4],
+                                         unsigned int b0, unsigned int b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void mma_tf32(float (&sum)[4], const unsigned int (&a)[4],
+                                         unsigned int b0, unsigned int b1)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void mma_int8(int (&sum)[4], const unsigned int (&a)[4],
+                                         unsigned int b0, unsigned int b1)
+{
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }

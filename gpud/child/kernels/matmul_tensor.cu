@@ -4,13 +4,13 @@
 // Each block owns a 128 x 128 tile of C and each of its eight warps 64 x 32 of it. Slices of A and B,
 // 32 deep, are copied into three stages of shared memory while the tensor cores work on the oldest.
 #include <instructions.cuh>
+#include <tiles.cuh>
 
 #define TILE 128
 #define DEPTH 32
 #define STAGES 3
 #define CHUNK 8 // elements of 16 bytes, which all copies and loads move at a time
 #define CHUNKS (TILE * DEPTH / CHUNK)
-#define BAND 8u // tiles
 
 // Where a slice keeps its chunks. What one pass of a load reads are the same chunks of eight rows;
 // the exclusive or puts them into eight different parts of the banks.
@@ -22,16 +22,6 @@ __device__ __forceinline__ unsigned int place_a(unsigned int row, unsigned int c
 __device__ __forceinline__ unsigned int place_b(unsigned int row, unsigned int chunk)
 {
     return row * (TILE / CHUNK) + (chunk ^ row % 8);
-}
-
-// The row and column of the tile of C that this block owns. Blocks that run together own tiles of one
-// band, eight high, and read few rows of A and columns of B between them; in the order of the grid
-// they would read every column of B.
-__device__ __forceinline__ uint2 own_tile()
-{
-    unsigned int index = blockIdx.y * gridDim.x + blockIdx.x, whole = BAND * gridDim.x;
-    unsigned int top = index / whole * BAND, height = min(BAND, gridDim.y - top);
-    return make_uint2(top + index % whole % height, index % whole / height);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)

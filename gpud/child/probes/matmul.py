@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from gpud.child import kernels
 from gpud.child.device import Outcome
-from gpud.child.products import FP32, product
+from gpud.child.products import PLAIN, product
 from gpud.core.errors import ProbeError
 from gpud.core.record import replace
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
 
 if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
+    from gpud.child.products import Method
     from gpud.child.progress import Budget
 
 SPEC = ProbeSpec(
@@ -36,7 +37,7 @@ PINNED_SHARE = 0.1
 
 def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     """Multiply float32[n, n] by float32[n, n]. Units: flop/s. Errors: ``ProbeError``."""
-    compiled = product(gpu, budget, seed, SPEC, FP32)
+    compiled = _multiplied(gpu, budget, seed, PLAIN)
     pinned = _pinned(gpu, budget, seed)
     return replace(
         compiled,
@@ -57,9 +58,13 @@ def _pinned(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
         why = f"no machine code is shipped for compute capability {capability}"
         return Outcome((), (Missing("pinned", Reason.UNSUPPORTED, why),), {})
     try:
-        gpu.kernel(FP32.kernel, file)
+        gpu.kernel(PLAIN.kernel, file)
     except ProbeError as error:  # made by a newer assembler than this driver's
         missing = Missing("pinned", error.failure.reason, error.failure.detail)
         return Outcome((), (missing,), {})
-    method = replace(FP32, pinned=file)
-    return product(gpu, budget, seed, SPEC, method, share=PINNED_SHARE)
+    return _multiplied(gpu, budget, seed, replace(PLAIN, pinned=file), PINNED_SHARE)
+
+
+def _multiplied(gpu: Gpu, budget: Budget, seed: int, method: Method, share: float = 1.0) -> Outcome:
+    series, n = product(gpu, budget, seed, method, vram_share=SPEC.vram_share, share=share)
+    return series.outcome(SPEC, {"n": n})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpud.child.device import Outcome
-from gpud.child.products import TENSOR, product
-from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
+from gpud.child.products import TENSOR, lacking, product, shares
+from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 
 if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
@@ -22,9 +22,6 @@ SPEC = ProbeSpec(
     summary="tensor cores: FP16 matrix product with FP32 sums, n up to 4096, 2 n^3 flops",
 )
 
-OLDEST = (8, 0)
-"""Ampere: mma of 16 x 8 x 16, and copies past the registers."""
-
 
 def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     """Multiply float16[n, n] by float16[n, n] into float32[n, n], or say that this GPU cannot.
@@ -32,7 +29,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     Units: flop/s. Errors: ``ProbeError``.
     """
     capability = gpu.device.compute_capability
-    if tuple(map(int, capability.split("."))) < OLDEST:
-        why = f"compute capability {capability}; tensor probe needs 8.0"
-        return Outcome((), (Missing("tensor", Reason.UNSUPPORTED, why),), {})
-    return product(gpu, budget, seed, SPEC, TENSOR)
+    if missing := lacking("tensor", "tensor probe", capability):
+        return Outcome((), (missing,), {})
+    series, n = product(gpu, budget, seed, TENSOR, vram_share=SPEC.vram_share)
+    return series.outcome(SPEC, {"n": n, **shares(capability)})

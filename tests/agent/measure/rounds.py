@@ -19,7 +19,7 @@ from gpud.agent.measure.conditions import Conditions, Observer
 from gpud.agent.measure.contexts import GpuContexts
 from gpud.agent.measure.gate import Gate
 from gpud.agent.measure.launch import Launcher
-from gpud.agent.measure.pace import Rounds, Turn, plan
+from gpud.agent.measure.pace import NO_COSTS, Rounds, Turn, plan
 from gpud.agent.measure.pipeline import Pipeline
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
@@ -36,7 +36,7 @@ from tests.events import altered
 from tests.snapshots import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.sample import ProbeSpec
@@ -134,6 +134,7 @@ class Of(Rounds):
         self,
         specs: Sequence[ProbeSpec],
         now_s: float,  # noqa: ARG002  # always
+        costs_s: Mapping[str, float] = NO_COSTS,  # noqa: ARG002  # whatever they cost
         *,
         on_battery: bool = False,  # noqa: ARG002  # likewise
     ) -> Turn:

@@ -173,6 +173,45 @@ def test_day_of_plain_linux_makes_a_context_a_round_and_has_no_budget(
     assert machine.rounds.beat() == Beat()
 
 
+LARGE = (
+    *(spec(name, Pace.LARGE) for name in ("triad", "nbody", "matmul", "tensor")),
+    *(spec(name, Pace.LARGE, every=4) for name in ("copy", "device_copy", "precision")),
+)
+
+
+@pytest.mark.parametrize("wsl2", [False, True])
+@pytest.mark.parametrize("cost_s", [0.01, 0.15, 0.3])
+def test_large_probes_rotate_within_their_share_of_the_gpu(
+    tmp_path: Path,
+    wsl2: bool,  # noqa: FBT001
+    cost_s: float,
+) -> None:
+    rounds = Rounds(
+        plan(ScheduleSettings(context_budget=0), wsl2=wsl2), GpuContexts(tmp_path, "boot", None)
+    )
+    costs_s: dict[str, float] = {}  # none is known before the first run
+    moments: dict[str, list[float]] = {probe.name: [] for probe in LARGE}
+    now_s = 10.0
+    while now_s < DAY_S:
+        for probe in rounds.begin((LAUNCH, *LARGE), now_s, costs_s).probes:
+            moments.setdefault(probe.name, []).append(now_s)
+            costs_s[probe.name] = 0.0 if probe is LAUNCH else cost_s
+        now_s += rounds.interval_s()
+    runs = sum(len(moments[probe.name]) for probe in LARGE)
+    assert cost_s * (runs - len(LARGE) - 1) <= 0.0005 * DAY_S
+    for probe in LARGE:
+        assert max(gaps(moments[probe.name])) <= 2 * HOUR_S, probe.name
+    usual, seldom = (max(gaps(moments[name])) for name in ("triad", "copy"))
+    assert usual < seldom
+
+
+def test_large_interval_that_is_set_is_kept_whatever_it_costs(tmp_path: Path) -> None:
+    schedule = ScheduleSettings(large_interval_s=300.0)
+    rounds = Rounds(plan(schedule, wsl2=False), GpuContexts(tmp_path, "boot", None))
+    due = [rounds.begin((TRIAD,), 60.0 * minute, {"triad": 1.0}).probes for minute in range(11)]
+    assert [minute for minute, probes in enumerate(due) if probes] == [0, 5, 10]
+
+
 def test_pause_of_the_machine_makes_due_what_it_made_late(tmp_path: Path) -> None:
     rounds = Rounds(plan(ScheduleSettings(), wsl2=False), GpuContexts(tmp_path, "boot", None))
     assert rounds.begin(PROBES, 10.0).probes == list(PROBES)
