@@ -92,7 +92,8 @@ class Intake(msgspec.Struct, dict=True):
         if self.last_s is not None:
             # A clock set back makes an interval below zero, which says nothing about the spacing.
             interval = at_s - self.last_s
-            usual = self.spacing_s
+            # Of the last one as well: in a WSL2 of weeks each is up to four times the one before.
+            usual = max([self.spacing_s, *self.intervals[-1:]])
             pause = interval > max(parameters.PAUSE_S, parameters.PAUSE_RATIO * usual) and usual > 0
             if interval > 0:
                 self.intervals.append(interval)

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from gpud.agent.measure.pace import WSL2_BUDGET, stretch
 from gpud.agent.regression.detector import (
     ChangeKind,
     Detector,
@@ -360,6 +361,15 @@ def test_samples_that_come_every_ten_minutes_from_now_on_are_no_pauses(before_s:
     feed.level(1, 40)
     feed.spacing_s = 660.0
     feed.level(1, 40)
+    assert feed.detector.standing().set_aside == {"settling": 3}
+
+
+def test_rounds_of_a_machine_of_weeks_are_no_pauses_although_each_is_further_apart() -> None:
+    feed = Feed(spacing_s=600.0)
+    for used in range(WSL2_BUDGET):
+        feed.spacing_s = 600.0 * stretch(WSL2_BUDGET, used)
+        feed.level(1, 1)
+    assert feed.spacing_s > 100 * 86400
     assert feed.detector.standing().set_aside == {"settling": 3}
 
 
