@@ -1,6 +1,7 @@
 """End the processes of the service's user, and hand its files to root and back.
 
-``end USER``          ends every process of USER: waits, then SIGTERM, then SIGKILL
+``end USER``          ends every process of USER: waits, then SIGTERM, then SIGKILL; none while one
+                      of them has WSL2's GPU open
 ``keep USER DIR...``  makes root's what USER leaves in DIR, before USER is deleted
 ``give USER DIR...``  makes USER's again what ``keep`` left in DIR
 
@@ -22,6 +23,9 @@ import time
 
 STEPS = ((3.0, None), (5.0, signal.SIGTERM), (10.0, signal.SIGKILL))
 """Seconds each step may take: a probe that runs ends by itself, and never by a signal at once."""
+GPU, GPU_S = "/dev/dxg", 30.0
+"""WSL2's GPU, and for how long a process that has it open is waited for. One that hangs there gets
+no signal: that can cost the GPU until `wsl --shutdown` (ADR 32)."""
 BUSY = 0o700  # the mode of a directory while `keep` is at work in it
 DONE = 0o755
 CACHE = "cuda-cache"  # of the driver's, made anew when it is gone
@@ -45,6 +49,27 @@ def runs(pid: str, uid: int) -> bool:
                 if str(uid) in fields["Uid"].split() and fields["State"].split()[0] not in "ZX":
                     return True
     return False
+
+
+def on_gpu(pid: int) -> bool:
+    """Whether a process has WSL2's GPU open."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/{pid}/fd/{name}") == GPU:  # noqa: PTH115
+                    return True
+    return False
+
+
+def leave_gpu(uid: int) -> None:
+    """Wait for what has WSL2's GPU open. Errors: ``SystemExit`` naming what does not end."""
+    until_s = time.monotonic() + GPU_S
+    for pid in filter(on_gpu, living(uid)):
+        if not ended(pid, until_s - time.monotonic()):
+            raise SystemExit(
+                f"process {pid} hangs in the GPU driver, and a signal there can cost WSL its GPU. "
+                "`wsl --shutdown` in Windows ends it"
+            )
 
 
 def signal_all(uid: int, number: int) -> None:
@@ -76,13 +101,14 @@ def ended(pid: int, within_s: float) -> bool:
 
 
 def end(user: str) -> None:
-    """End every process of a user. Errors: ``SystemExit`` naming those that the kernel keeps."""
+    """End every process of a user. Errors: ``SystemExit`` naming those that do not end."""
     uid, left = pwd.getpwnam(user).pw_uid, []
     if uid == 0:
         raise SystemExit(f"{user} is root")
     for patience_s, number in STEPS:
         until_s = time.monotonic() + patience_s
         if number is not None and living(uid):
+            leave_gpu(uid)
             signal_all(uid, number)
         while left := living(uid):
             if time.monotonic() > until_s:

@@ -36,6 +36,15 @@ def stay():
 threading.Thread(target=stay).start()
 ctypes.CDLL(None).pthread_exit(None)
 """
+OWN_DEVICES = """
+mount -t tmpfs -o mode=755 devices /dev
+mknod -m 666 /dev/null c 1 3
+mknod -m 666 /dev/urandom c 1 9
+ln -s /proc/self/fd /dev/fd
+touch /dev/dxg
+mkfifo -m 666 /dev/end
+"""
+"""A /dev of the machine's own: what is made in the other is made where the tests run."""
 AS_GPUD = ("setpriv", "--reuid=gpud", "--regid=gpud", "--clear-groups")
 
 
@@ -82,6 +91,29 @@ def test_uninstall_ends_the_processes_of_user_gpud_before_it_takes_their_files(
         assert "moved to /var/lib/gpud.aside-1" in told.stdout
         made.well(*uninstall(shared, "--purge"))
         assert not list(state.parent.glob("gpud*"))
+
+
+def test_uninstall_signals_nothing_while_a_process_of_gpud_hangs_on_the_gpu_of_wsl2(
+    shared: Path,
+) -> None:
+    with with_state(shared) as (made, state):
+        made.well("/bin/sh", "-ec", OWN_DEVICES)
+        end = made.root / "dev/end"
+        hang = "gpu = open('/dev/dxg'); print('open', flush=True); open('/dev/end').read()"
+        python = (*AS_GPUD, "/usr/bin/python3", "-Ic")
+        with made.start(*python, hang) as hung:
+            assert hung.stdout is not None
+            assert hung.stdout.readline() == "open\n"
+            told = made.run(*uninstall(shared))
+            assert told.returncode == 1
+            assert "hangs in the GPU driver" in told.stderr
+            assert "wsl --shutdown" in told.stderr
+            assert "nothing was removed" in told.stderr
+            assert hung.poll() is None
+            end.write_text("the driver answers")
+        assert state.stat().st_uid != 0
+        made.well(*uninstall(shared))
+        assert state.stat().st_uid == 0
 
 
 def test_uninstall_changes_the_owner_of_no_file_behind_a_link(
