@@ -141,6 +141,13 @@ def test_trace_alone_is_seen_and_no_alarm() -> None:
     assert "likely" not in str(machine.board.read().health)
 
 
+def test_unknown_error_on_plain_linux_does_not_name_the_fault_of_a_suspend() -> None:
+    linux = {"wsl": "", "kernel": "6.8.0-45-generic"}
+    machine = Machine(driver="550.120", **linux)
+    machine.run(replace(HUNG, reason=Reason.CUDA_ERROR, code=999, detail="unknown error"))
+    assert "linux-suspend-uvm" not in machine.states()
+
+
 def test_trace_without_a_moment_is_seen_and_explains_no_failure() -> None:
     machine = Machine()
     machine.traces(None, VA)
