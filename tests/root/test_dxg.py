@@ -107,7 +107,7 @@ def test_other_drivers_are_none_of_our_business(line: str) -> None:
 
 
 def test_a_record_has_a_moment_and_a_text() -> None:
-    assert record(f"3,1234,41182660,-;{LOST}\n SUBSYSTEM=misc\n") == Line(41.18266, LOST)
+    assert record(f"3,1234,41182660,-;{LOST}\n SUBSYSTEM=misc\n") == Line(41.18266, LOST, 1234)
 
 
 @pytest.mark.parametrize(
