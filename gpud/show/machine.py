@@ -151,7 +151,10 @@ def _because(skip: SkippedProbe) -> model.Text:
 
 
 def health(shown: model.Input) -> model.Section:
-    """Make a row for all components that say the same, those that are not well first."""
+    """Make a row for all components that say the same, those that are not well first.
+
+    The brief form has no row for those that are well: its first line says so.
+    """
     alike: dict[tuple[int, str, str, str | None], list[str]] = {}
     since_s: dict[tuple[int, str, str, str | None], float] = {}
     for name, part in sorted(shown.document.health.items()):
@@ -160,6 +163,8 @@ def health(shown: model.Input) -> model.Section:
         why = part.detail or (part.why if level else "")
         key: tuple[int, str, str, str | None] = (int(level), word, why, fix)
         if shown.brief and level == Level.OK:
+            if word == HEALTH[Level.OK]:
+                continue
             key = (level, word, "", None)
         alike.setdefault(key, []).append(name)
         if part.since_s:  # an older agent does not say
@@ -168,8 +173,6 @@ def health(shown: model.Input) -> model.Section:
     for key in sorted(alike, key=lambda key: (-key[0], not key[2], alike[key])):
         rank, word, why, fix = key
         names = ", ".join(alike[key])
-        if shown.brief and word == "ok":
-            names = f"{len(alike[key])} parts"
         rows.append(
             (
                 names,

@@ -67,7 +67,7 @@ def test_contexts_are_counted_over_a_restart_and_once_spent_only_a_person_makes_
     until(lambda: counted(gpud) == BUDGET, "all of them in the count")
     before = made(ledger)
     assert BUDGET - before in {0, 1}, "one that was counted may have ended with the agent"
-    assert SPENT in gpud.cli("status").stdout
+    until(lambda: SPENT in gpud.cli("status").stdout, "the spent budget in the status")
     gpud.more_runs("cpu_call", count=3)
     assert made(ledger) == before
 

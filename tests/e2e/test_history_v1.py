@@ -10,6 +10,8 @@ import csv
 import hashlib
 import json
 import lzma
+import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +39,10 @@ def today() -> Iterator[dict[str, Any]]:
     with program(probes=only()) as gpud:
         folder = gpud.home / "var/lib/gpud"
         folder.mkdir(parents=True)
-        (folder / "gpud.db").write_bytes(lzma.decompress((FILES / "history.db.xz").read_bytes()))
+        history = folder / "gpud.db"
+        history.write_bytes(lzma.decompress((FILES / "history.db.xz").read_bytes()))
+        if os.geteuid() == 0:
+            shutil.chown(history, "nobody")  # the agent's user, who brings it to today's schema
         gpud.start()
         yield collected(gpud)
 

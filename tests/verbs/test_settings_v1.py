@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FILES = Path(__file__).parents[1] / "settings_v1"
 OTHER_DEFAULTS = {
-    *("dockerd.hung_after_s", "dockerd.kill_after_s", "gate.busy_ratio"),
+    *("dockerd.hung_after_s", "dockerd.kill_after_s", "gate.busy_ratio", "gate.on_battery"),
     *("schedule.small_interval_s", "schedule.large_interval_s", "gate.vram_free_min_bytes"),
 }
 COMMAND = "alerts.command"  # version one showed its arguments
