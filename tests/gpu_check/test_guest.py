@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import subprocess
 import sys
+import threading
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -203,6 +205,32 @@ def test_the_highest_clock_of_a_stretch_counts() -> None:
     seen._samples = [(1.0, {"sm_mhz": 210.0}), (2.0, {"sm_mhz": 2475.0}), (9.0, {"watts": 9.0})]
     assert seen.between(0, 3) == {"sm_mhz": 2475}
     assert seen.between(4, 5) == {}
+
+
+def test_runs_begin_when_nvidia_smi_has_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = tmp_path / "answers"
+    os.mkfifo(answers)
+    smi = f"#!/bin/sh\nexec cat '{answers}'\n"
+    monkeypatch.setenv("PATH", with_tools(tmp_path, {"nvidia-smi": smi}))
+    late = threading.Thread(target=answers.write_text, args=("2475, 10501, 61, [N/A], 812\n",))
+    late.start()
+    with clocks.followed("GPU") as seen:
+        assert seen.between(0, math.inf)["sm_mhz"] == 2475
+    late.join()
+
+
+@pytest.mark.parametrize("words", ["exit 9", "exec sleep 600"])
+def test_an_nvidia_smi_without_an_answer_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    monkeypatch.setattr(clocks, "FIRST_S", 30.0 if "exit" in words else 0.1)
+    path = with_tools(tmp_path, {"nvidia-smi": f"#!/bin/sh\n{words}\n"})
+    monkeypatch.setenv("PATH", path)
+    with clocks.followed("GPU") as seen:
+        assert seen.between(0, math.inf) == {}
+        assert seen.begun.is_set() == ("exit" in words)
 
 
 def test_a_day_is_compressed_but_no_round_comes_sooner_than_the_settings_allow() -> None:
