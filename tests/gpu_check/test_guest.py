@@ -11,19 +11,21 @@ import subprocess
 import sys
 import threading
 from statistics import fmean
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from deploy.gpu_check import clocks, guest, main, spread, workload
-from deploy.gpu_check.processes import Refused
+from deploy.gpu_check.processes import Reference, Refused, Run
+from tests.child.running import GPU
 from tests.gpu_check.building import ROOT
 from tests.gpu_check.test_command import SCRIPT, SMI, using, with_tools
 from tests.standins.build import build_libcuda
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 ROOM = "device.0.free_mem 4294967296\n"
@@ -210,6 +212,25 @@ def test_whoever_ends_it_beside_a_workload_finds_nothing_left(
         assert (left["vram_left_bytes"], left["pinned_left_bytes"]) == (0, 0)
     assert list(temporary.iterdir()) == []
     assert not (tmp_path / "out").exists()
+
+
+def test_an_interruption_is_not_lost_in_a_workload_that_was_wrong(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\necho kernel\necho 1 1\ncat\nexit 1\n")
+    program.chmod(0o755)
+    child = SimpleNamespace(run=lambda *_: Run({}, {}, None, {"n": 128}))
+    own = Reference(program, (), "gpud_")
+    there: Any = SimpleNamespace(child=child, specs={"matmul": {}}, uuid=GPU, own=own, cublas=None)
+
+    def multiply(end: Callable[[], object]) -> None:
+        with workload.prepared(there, 1) as running:
+            running.start()
+            end()
+
+    with pytest.raises(SystemExit):
+        multiply(sys.exit)
+    with pytest.raises(Refused, match="ended with 1"):
+        multiply(lambda: None)
 
 
 def test_the_interval_of_an_effect_holds_the_truth_19_times_of_20() -> None:
