@@ -113,7 +113,7 @@ static void check_product(void *context, const char *variant)
     free(x), free(bx);
 }
 
-static uint16_t half_of(int small) /* binary16 of -8 .. 8 */
+uint16_t half_of(int small)
 {
     static const uint16_t halves[] = {0, 0x3c00, 0x4000, 0x4200, 0x4400,
                                       0x4500, 0x4600, 0x4700, 0x4800};

@@ -25,6 +25,8 @@ FIELDS = {
     "memory_mib": "memory.used",
 }
 INTERVAL_MS = 100
+FIRST_S = 30.0
+"""So long may nvidia-smi take to its first line: it wakes up a GPU that rests."""
 
 Reading = dict[str, float]
 
@@ -34,6 +36,7 @@ class Clocks:
 
     def __init__(self) -> None:
         self._samples: list[tuple[float, Reading]] = []
+        self.begun = threading.Event()  # the first line has come, or none will
 
     def between(self, first_s: float, last_s: float) -> Reading:
         """Give the highest value of each field in a stretch of the monotonic clock."""
@@ -52,6 +55,8 @@ class Clocks:
         ):
             for line in lines:
                 self._samples.append((time.monotonic(), values(line)))
+                self.begun.set()
+        self.begun.set()
 
 
 def values(line: str) -> Reading:
@@ -65,7 +70,7 @@ def values(line: str) -> Reading:
 
 @contextlib.contextmanager
 def followed(uuid: str) -> Iterator[Clocks]:
-    """Ask nvidia-smi until the end of the block."""
+    """Ask nvidia-smi until the end of the block, which begins when it has answered."""
     clocks, smi = Clocks(), machine.nvidia_smi()
     if smi is None:
         yield clocks
@@ -80,6 +85,7 @@ def followed(uuid: str) -> Iterator[Clocks]:
     thread = threading.Thread(target=clocks.read, args=(ours,))
     thread.start()
     try:
+        clocks.begun.wait(FIRST_S)
         yield clocks
     finally:
         process.terminate()  # it does no work on the GPU

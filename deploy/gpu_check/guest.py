@@ -159,15 +159,21 @@ def _changes(part: dict[str, Any]) -> list[str]:
 
 def _workload(part: dict[str, Any]) -> list[str]:
     effect, count, schedule = part["effect"], len(part["slices"]), json.dumps(part["schedule"])
-    interval = f"{effect['low']:.3%} to {effect['high']:.3%}"
+    seen, times = part["seen"], part["pace"]
     lines = [
         f"{count} slices of {part['slice_s']:g} s, half of them with gpud's agent: {schedule}.",
         "",
         f"- Products by {report.plain(part['kernel'])}.",
-        f"- Slower beside gpud by {effect['mean']:.3%}; 95 % interval: {interval}.",
+        f"- Slower beside gpud by {_interval(seen)}; gpud ran {times:.3g} times its usual probes.",
+        f"- At its usual pace: {_interval(effect)}.",
         f"- Target at most {effect['target']:.1%}: {effect['verdict']}.",
     ]
     return lines + [f"- {name}: {value:g}" for name, value in part["gpud"].items()]
+
+
+def _interval(effect: dict[str, float]) -> str:
+    low, high = effect["low"], effect["high"]
+    return f"{effect['mean']:.4%} (95 % interval: {low:.4%} to {high:.4%})"
 
 
 def _contexts(part: dict[str, Any]) -> list[str]:

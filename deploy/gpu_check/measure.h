@@ -101,6 +101,9 @@ void measure_chase(const struct options *options);
 void measure_nbody(const struct options *options);
 void measure_matmul(const struct options *options);
 void measure_tensor(const struct options *options);
+/* types.c: with --once, gpud's kernels for other types of numbers; no figure. */
+void launch_types(const struct options *options);
+uint16_t half_of(int small); /* FP16 of -8 .. 8 */
 
 /* guest.c: call `run` until stdin ends, and print how often by when. */
 void loop(enqueue run, void *context, const char *name);

@@ -21,6 +21,7 @@ static const struct {
     {"triad", measure_triad},   {"nbody", measure_nbody}, {"device_copy", measure_device_copy},
     {"chase", measure_chase},
     {"copy", measure_copies},   {"matmul", measure_matmul}, {"tensor", measure_tensor},
+    {"types", launch_types},
 };
 
 #define LARGEST_BYTES (UINT64_C(1) << 35)
@@ -29,7 +30,7 @@ static const struct {
 static const char usage_text[] =
     "usage: reference --module FILE [--module FILE]... [OPTION]...\n"
     "  --only NAME            launch, event, small_copy, triad, chase, device_copy, copy, nbody,\n"
-    "                         matmul or tensor; repeatable\n"
+    "                         matmul, tensor or, with --once, types; repeatable\n"
     "  --prefix TEXT          of the kernels' names (ref_)\n"
     "  --library PATH         libcuda (libcuda.so.1)\n"
     "  --gpu UUID             else the first in PCI bus order\n"

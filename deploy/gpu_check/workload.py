@@ -1,7 +1,7 @@
 """A program that uses the GPU as its owner would, and gpud's agent beside it, in turns.
 
 The program multiplies matrices without end, by cuBLAS where there is one. A day of gpud's schedule
-is compressed into ten minutes: what it costs then is more than it ever costs.
+is compressed into ten minutes, so that what it costs can be seen; the target is for its usual pace.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import re
 import socket
 import subprocess
@@ -19,6 +20,7 @@ import urllib.error
 import urllib.request
 import venv
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import IO, TYPE_CHECKING, Any
 
@@ -26,8 +28,7 @@ from .machine import ROOT
 from .processes import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
     from .prepared import Prepared, Study
 
@@ -40,10 +41,10 @@ STEADY_S = 1.0  # what a slice does not count, after the agent has come or gone
 METRIC = re.compile(r"^(gpud_\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 LABEL = re.compile(r'(\w+)="([^"]*)"')
 COUNTED = {
-    "gpud_probe_runs_total": "",
+    (RUNS := "gpud_probe_runs_total"): "probe",
     "gpud_probe_skips_total": "reason",
     "gpud_probe_flagged_runs_total": "flag",
-    "gpud_own_gpu_seconds_total": "",
+    (GPU_SECONDS := "gpud_own_gpu_seconds_total"): "",
 }
 PEAK = "gpud_own_vram_peak_bytes"
 T_QUANTILES = (
@@ -85,16 +86,21 @@ class Workload:
 
     def stop(self) -> None:
         """Let it end by itself. ``Errors: Refused`` where its last product was wrong."""
-        process, self._process = self._process, None
+        process = self._process
         if process is None:
             return
         assert process.stdin is not None  # noqa: S101
         assert process.stderr is not None  # noqa: S101
+        process.stdin.close()
+        if self._thread:
+            self._thread.join()
+        words = process.stderr.read().strip()
+        process.wait()
+        self._process = self._thread = (
+            None  # not before: whoever is interrupted here stops it again
+        )
         with process:
-            process.stdin.close()
-            if self._thread:
-                self._thread.join()
-            words = process.stderr.read().strip()
+            pass  # closes the pipes
         if process.returncode:
             raise Refused(f"the workload ended with {process.returncode}: {words[-2000:]}")
 
@@ -131,6 +137,10 @@ def prepared(there: Prepared, seed: int) -> Iterator[Workload]:
     workload = Workload(program.command(there.uuid, *options))
     try:
         yield workload
+    except SystemExit:
+        with contextlib.suppress(Refused):  # who interrupts the check wants no more of its parts
+            workload.stop()
+        raise
     finally:
         workload.stop()
 
@@ -141,10 +151,12 @@ class Agent:
     def __init__(self, python: Path, settings: dict[str, dict[str, Any]]) -> None:
         self._python, self._settings = python, settings
         self._address = ""
+        self._console = Path(os.devnull)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, home: Path) -> None:
-        """Start it, and wait until it answers. ``Errors: Refused`` with its words."""
+        """Start it, and wait until it has used the GPU. ``Errors: Refused`` with its words."""
+        self._console = home / "console"
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -157,7 +169,7 @@ class Agent:
             lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
         config.write_text("\n".join(lines) + "\n", encoding="utf-8")
         command = [str(self._python), "-I", "-m", "gpud.agent", "--home", str(home)]
-        with (home / "console").open("wb") as console:
+        with self._console.open("wb") as console:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -166,11 +178,26 @@ class Agent:
                 cwd="/",
                 start_new_session=True,
             )
+        self.worked({})
+
+    def worked(self, since: Mapping[str, float]) -> dict[str, float]:
+        """Wait until it has used the GPU since it was counted; what it has done since.
+
+        Errors: ``Refused`` where it does not.
+        """
         until = now_s() + START_LIMIT_S
-        while not self.counted():
-            if self._process.poll() is not None or now_s() > until:
-                words = (home / "console").read_text(errors="replace").strip()[-2000:]
-                raise Refused(f"gpud's agent does not answer: {words}")
+        while True:
+            ended = self._process is None or self._process.poll() is not None
+            counted = self.counted()
+            done = {
+                name: value if name == PEAK else value - since.get(name, 0.0)
+                for name, value in counted.items()
+            }
+            if done.get(GPU_SECONDS, 0.0) > 0:
+                return done
+            if ended or now_s() > until:
+                words = self._console.read_text(errors="replace").strip()[-2000:]
+                raise Refused(f"gpud's agent does not use the GPU: {json.dumps(done)} {words}")
             time.sleep(0.05)
 
     def counted(self) -> dict[str, float]:
@@ -183,10 +210,10 @@ class Agent:
 
     def stop(self) -> None:
         """Ask it to end; it waits for what its child does on the GPU."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.terminate()
-            process.wait()
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+            self._process = None  # not before: whoever is interrupted here stops it again
 
 
 def counters(text: str) -> dict[str, float]:
@@ -226,6 +253,23 @@ def effect(pairs: Sequence[tuple[float, float]]) -> Effect:
     return Effect(fmean(losses), fmean(losses) - half, fmean(losses) + half)
 
 
+def pace(
+    did: Mapping[str, float], specs: Mapping[str, dict[str, Any]], seconds: float, *, wsl: bool
+) -> float:
+    """Return how many times as many probes gpud ran on the GPU as it usually does in that time."""
+    small_s, large_s = intervals_s(wsl=wsl)
+    usual = done = 0.0
+    for name, spec in specs.items():
+        usual += seconds / ((small_s if spec["pace"] == "small" else large_s) * spec["every"])
+        done += did.get(f"{RUNS} {name}", 0.0)
+    return done / usual
+
+
+def intervals_s(*, wsl: bool) -> tuple[float, float]:
+    """Return the usual seconds between two runs of a small and of a large probe."""
+    return (WSL_S, WSL_S) if wsl else (SMALL_S, LARGE_S)
+
+
 def measured(study: Study) -> dict[str, Any]:
     """Run the workload in slices with and without gpud. ``Errors: Refused``, saying why not."""
     there, slice_s = study.there, study.seconds / SLICES
@@ -243,23 +287,30 @@ def measured(study: Study) -> dict[str, Any]:
                     agent.start(study.folder / f"agent-{number}")
                 time.sleep(STEADY_S)
                 first_s = now_s()
+                before = agent.counted() if beside else {}
                 time.sleep(slice_s)
+                done = agent.worked(before) if beside else {}
                 last_s = now_s()
-                done = agent.counted() if beside else {}
                 agent.stop()
                 rates[beside].append(workload.rate(first_s, last_s))
                 clocks = study.clocks.between(first_s, last_s)
                 row = {"gpud": beside, "rate": rates[beside][-1], "clocks": clocks, "did": done}
-                slices.append(row)
+                slices.append(row | {"seconds": last_s - first_s})
         finally:
             agent.stop()
-    result = effect(list(zip(rates[True], rates[False], strict=True)))
+    seen = effect(list(zip(rates[True], rates[False], strict=True)))
+    did = summed(slices)
+    seconds = sum(each["seconds"] for each in slices if each["gpud"])
+    times = pace(did, there.specs, seconds, wsl=there.wsl)
+    usual = Effect(seen.mean / times, seen.low / times, seen.high / times)
     return {
         "kernel": workload.kernel,
         "schedule": settings["schedule"],
         "slice_s": slice_s,
-        "effect": asdict(result) | {"target": TARGET, "verdict": result.verdict},
-        "gpud": summed(slices),
+        "seen": asdict(seen),
+        "pace": times,
+        "effect": asdict(usual) | {"target": TARGET, "verdict": usual.verdict},
+        "gpud": did,
         "slices": slices,
     }
 
@@ -281,14 +332,19 @@ def summed(slices: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def compressed(library: str, seconds: float, *, wsl: bool) -> dict[str, dict[str, Any]]:
-    """Give the settings of an agent that does in ``seconds`` what it does in a day."""
+    """Give the settings of an agent that does in ``seconds`` what it does in a day.
+
+    It runs its probes beside the workload too, where a person's agent would wait: a GPU that never
+    rests would be left alone, and the slices would measure nothing.
+    """
     factor = DAY_S / seconds
-    small_s, large_s = (WSL_S, WSL_S) if wsl else (SMALL_S, LARGE_S)
+    small_s, large_s = intervals_s(wsl=wsl)
     schedule = {"small_interval_s": small_s / factor, "large_interval_s": large_s / factor}
     return {
         "dockerd": {"policy": "off"},
         "containers": {"probe": False},
         "cuda": {"library": library},
+        "gate": {"busy_ratio": 1.0},
         "schedule": {name: max(value, 0.2) for name, value in schedule.items()},
     }
 

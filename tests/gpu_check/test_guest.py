@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
+import signal
 import subprocess
 import sys
+import threading
 from statistics import fmean
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from deploy.gpu_check import clocks, guest, main, spread, workload
-from deploy.gpu_check.processes import Refused
+from deploy.gpu_check.processes import Reference, Refused, Run
+from tests.child.running import GPU
 from tests.gpu_check.building import ROOT
 from tests.gpu_check.test_command import SCRIPT, SMI, using, with_tools
 from tests.standins.build import build_libcuda
+from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+ROOM = "device.0.free_mem 4294967296\n"
+"""GPU memory beside which gpud runs its probes."""
 METRICS = """\
 # TYPE gpud_probe_runs_total counter
 gpud_probe_runs_total{probe="launch"} 3.0
@@ -84,7 +92,8 @@ def test_what_a_user_could_change_is_tried_and_the_clocks_are_recorded(folder: P
 
 
 def test_a_workload_runs_with_and_without_gpud_in_turns(folder: Path) -> None:
-    _, document, page = studied(folder, "--only", "workload", "--seconds", "12")
+    given = ("--only", "workload", "--seconds", "12")
+    _, document, page = studied(folder, *given, script=ROOM)
     part = document["parts"]["workload"]
     assert [each["gpud"] for each in part["slices"]] == [True, False, False, True]
     assert part["kernel"] == "matmul_128"
@@ -92,10 +101,24 @@ def test_a_workload_runs_with_and_without_gpud_in_turns(folder: Path) -> None:
     effect = part["effect"]
     assert effect["low"] <= effect["mean"] <= effect["high"]
     assert effect["verdict"] in {"held", "missed", "not decided"}
-    assert part["gpud"]["gpud_probe_runs_total"] > 0
-    assert "gpud_own_gpu_seconds_total" in part["gpud"]
+    assert part["pace"] > 1
+    assert effect["mean"] == pytest.approx(part["seen"]["mean"] / part["pace"])
+    assert part["gpud"]["gpud_own_gpu_seconds_total"] > 0
+    for each in part["slices"]:
+        assert (each["did"].get("gpud_own_gpu_seconds_total", 0) > 0) == each["gpud"]
     assert part["gpud"]["memory_mib beside the workload"] == 0  # as the nvidia-smi here says
     assert f"Target at most 0.5%: {effect['verdict']}." in page
+
+
+def test_an_agent_that_leaves_the_gpu_alone_is_no_measurement(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here for want of free memory."""
+    monkeypatch.setattr(workload, "START_LIMIT_S", 5.0)
+    code, document, _ = studied(folder, "--only", "workload", "--seconds", "1")
+    assert code == 1
+    not_run = document["parts"]["workload"]["not_run"]
+    assert not_run.startswith("gpud's agent does not use the GPU: {")
 
 
 def test_without_the_agents_packages_the_day_is_not_run_and_says_how(tmp_path: Path) -> None:
@@ -162,6 +185,54 @@ def test_a_metric_has_moved_where_its_ranges_do_not_touch() -> None:
     assert spread.moved(usual, changed) == {"a": pytest.approx(2)}
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_whoever_ends_it_beside_a_workload_finds_nothing_left(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    path = with_tools(tmp_path, {"nvidia-smi": SMI})
+    ledger, temporary = tmp_path / "ledger", tmp_path / "temporary"
+    temporary.mkdir()
+    library = build_libcuda(tmp_path, f"{SCRIPT}{ROOM}ledger {ledger}\n")
+    command = [sys.executable, str(ROOT / "deploy" / "gpu-check"), "--guest", "--only", "workload"]
+    command += ["--library", str(library), "--out", str(tmp_path / "out")]
+    environment = {"PATH": path, "HOME": str(tmp_path), "TMPDIR": str(temporary)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stderr is not None
+        while "slice 1 of 20, with gpud" not in process.stderr.readline():
+            assert process.poll() is None
+        until(lambda: len(using(library)) > 1, "the agent's child beside the workload")
+        process.send_signal(number)
+        words = process.stderr.read()
+    assert process.returncode == 128 + number
+    assert "Traceback" not in words
+    assert using(library) == using(temporary, "cmdline") == []
+    assert using(tmp_path / "bin" / "nvidia-smi", "cmdline") == []
+    for line in ledger.read_text().splitlines():
+        left = json.loads(line)
+        assert (left["vram_left_bytes"], left["pinned_left_bytes"]) == (0, 0)
+    assert list(temporary.iterdir()) == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interruption_is_not_lost_in_a_workload_that_was_wrong(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\necho kernel\necho 1 1\ncat\nexit 1\n")
+    program.chmod(0o755)
+    child = SimpleNamespace(run=lambda *_: Run({}, {}, None, {"n": 128}))
+    own = Reference(program, (), "gpud_")
+    there: Any = SimpleNamespace(child=child, specs={"matmul": {}}, uuid=GPU, own=own, cublas=None)
+
+    def multiply(end: Callable[[], object]) -> None:
+        with workload.prepared(there, 1) as running:
+            running.start()
+            end()
+
+    with pytest.raises(SystemExit):
+        multiply(sys.exit)
+    with pytest.raises(Refused, match="ended with 1"):
+        multiply(lambda: None)
+
+
 def test_the_interval_of_an_effect_holds_the_truth_19_times_of_20() -> None:
     chance, right = random.Random(2), 0
     for _ in range(1000):
@@ -187,9 +258,22 @@ def test_a_target_within_the_interval_is_not_decided(
     assert found.mean == pytest.approx(fmean(losses))
 
 
+def test_a_pace_counts_runs_on_the_gpu_against_those_of_the_same_time() -> None:
+    specs = {
+        "launch": {"pace": "small", "every": 1},
+        "event": {"pace": "small", "every": 5},
+        "triad": {"pace": "large", "every": 1},
+    }
+    runs = {"launch": 900, "event": 180, "triad": 60, "cpu_call": 5000}
+    did = {f"gpud_probe_runs_total {name}": float(count) for name, count in runs.items()}
+    assert workload.pace(did, specs, 900, wsl=False) == pytest.approx(1140 / 19)
+    assert workload.pace(did, specs, 600, wsl=True) == pytest.approx(1140 / 2.2)
+
+
 def test_the_counters_of_gpud_are_added_up() -> None:
     assert workload.counters(METRICS) == {
-        "gpud_probe_runs_total": 4,
+        "gpud_probe_runs_total launch": 3,
+        "gpud_probe_runs_total triad": 1,
         "gpud_probe_skips_total gpu_busy": 7,
         "gpud_probe_flagged_runs_total busy": 1,
         "gpud_own_gpu_seconds_total": 0.25,
@@ -203,6 +287,32 @@ def test_the_highest_clock_of_a_stretch_counts() -> None:
     seen._samples = [(1.0, {"sm_mhz": 210.0}), (2.0, {"sm_mhz": 2475.0}), (9.0, {"watts": 9.0})]
     assert seen.between(0, 3) == {"sm_mhz": 2475}
     assert seen.between(4, 5) == {}
+
+
+def test_runs_begin_when_nvidia_smi_has_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = tmp_path / "answers"
+    os.mkfifo(answers)
+    smi = f"#!/bin/sh\nexec cat '{answers}'\n"
+    monkeypatch.setenv("PATH", with_tools(tmp_path, {"nvidia-smi": smi}))
+    late = threading.Thread(target=answers.write_text, args=("2475, 10501, 61, [N/A], 812\n",))
+    late.start()
+    with clocks.followed("GPU") as seen:
+        assert seen.between(0, math.inf)["sm_mhz"] == 2475
+    late.join()
+
+
+@pytest.mark.parametrize("words", ["exit 9", "exec sleep 600"])
+def test_an_nvidia_smi_without_an_answer_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    monkeypatch.setattr(clocks, "FIRST_S", 30.0 if "exit" in words else 0.1)
+    path = with_tools(tmp_path, {"nvidia-smi": f"#!/bin/sh\n{words}\n"})
+    monkeypatch.setenv("PATH", path)
+    with clocks.followed("GPU") as seen:
+        assert seen.between(0, math.inf) == {}
+        assert seen.begun.is_set() == ("exit" in words)
 
 
 def test_a_day_is_compressed_but_no_round_comes_sooner_than_the_settings_allow() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -89,9 +90,8 @@ def test_every_kernel_of_gpud_is_launched_once_and_verified(
 ) -> None:
     results = document(ended(reference, tmp_path, "--once"))
     assert results["figures"] == {}
-    names = {"empty", "count", "triad", "ring", "chase"}
-    names |= {"nbody", "matmul", "matmul_128", "matmul_16"}
-    assert set(results["verified"]) == names | {"matmul_tensor"}
+    sources = "".join(file.read_text() for file in KERNELS.glob("*.ptx"))
+    assert set(results["verified"]) == set(re.findall(r"\.entry gpud_(\w+)", sources))
     assert results["device"]["uuid"] == GPU
 
 
@@ -151,6 +151,22 @@ def test_one_wrong_element_anywhere_is_found_and_gives_no_figure(
     assert result.returncode == 1
     assert result.stdout == ""
     assert result.stderr.startswith("reference: ")
+
+
+@pytest.mark.parametrize(
+    "corrupted",
+    [
+        *(f"gpud_matmul_{name} 5000" for name in ("fp64", "bf16", "tf32", "int8")),
+        *(f"gpud_sums_{name}" for name in ("fp16", "bf16", "fp32", "fp64", "int8", "int32")),
+    ],
+)
+def test_a_wrong_result_of_another_type_is_found(
+    reference: Path, tmp_path: Path, corrupted: str
+) -> None:
+    wrong = f"corrupt {corrupted}\n"
+    result = ended(reference, tmp_path, "--once", "--only", "types", script=wrong)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"reference: {corrupted.partition(' ')[0]}: ")
 
 
 def test_a_chain_of_loads_that_ends_in_a_wrong_place_is_found(

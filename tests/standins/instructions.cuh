@@ -45,7 +45,7 @@ static float float_of(unsigned int pair, unsigned int which)
     return (float)half;
 }
 
-static float float_of_fp16(unsigned short bits)
+[[maybe_unused]] static float float_of_fp16(unsigned short bits)
 {
     return float_of(bits, 0);
 }
@@ -149,6 +149,7 @@ static void mma_of_words(Sum (&sum)[4], const unsigned int (&a)[4], unsigned int
                           all.words_b[(column + i % 2) * 4 + word % 4][word / 4]);
 }
 
+[[maybe_unused]]
 static void mma_bf16(float (&sum)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1)
 {
     mma_of_words(sum, a, b0, b1, [](unsigned int left, unsigned int right) {
@@ -157,6 +158,7 @@ static void mma_bf16(float (&sum)[4], const unsigned int (&a)[4], unsigned int b
     });
 }
 
+[[maybe_unused]]
 static void mma_tf32(float (&sum)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1)
 {
     mma_of_words(sum, a, b0, b1, [](unsigned int left, unsigned int right) {
@@ -164,6 +166,7 @@ static void mma_tf32(float (&sum)[4], const unsigned int (&a)[4], unsigned int b
     });
 }
 
+[[maybe_unused]]
 static void mma_int8(int (&sum)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1)
 {
     mma_of_words(sum, a, b0, b1, [](unsigned int left, unsigned int right) {
