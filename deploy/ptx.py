@@ -88,6 +88,12 @@ def sources() -> tuple[Path, ...]:
     return tuple(sorted(KERNELS.glob("*.cu")))
 
 
+def digest() -> str:
+    """The SHA-256 of all PTX in the order of the names, as a line."""
+    content = b"".join(file.read_bytes() for file in sorted(KERNELS.glob("*.ptx")))
+    return f"{hashlib.sha256(content).hexdigest()}\n"
+
+
 def header(source: Path) -> Header:
     """The header of the PTX that a source is compiled to."""
     return HEADERS.get(source.stem, USUAL)

@@ -6,6 +6,7 @@ import grp
 import os
 import stat
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -90,16 +91,20 @@ def exposed(config: Path, home: str) -> list[Exposed]:
     """
     file = Path(secrets_path(home))
     files = []
-    if _for_everybody(config):
-        alone = read(config, {}, home=home, with_secrets=False)
-        if keys := secrets(alone):
-            owner = "only root and gpud's agent" if home == "/" else "only you"
-            fix = f"move {'it' if len(keys) == 1 else 'them'} to {file}, which {owner} can read"
-            files.append(Exposed(config, keys, fix))
+    if _for_everybody(config) and (keys := _secrets_beside(_content(config), home, str(config))):
+        owner = "only root and gpud's agent" if home == "/" else "only you"
+        fix = f"move {'it' if len(keys) == 1 else 'them'} to {file}, which {owner} can read"
+        files.append(Exposed(config, keys, fix))
     if _for_everybody(file) and (keys := secret_keys(_content(file) or b"", str(file))):
         sudo = "sudo " if home == "/" else ""
         files.append(Exposed(file, keys, f"{sudo}chmod o= {file}"))
     return files
+
+
+@lru_cache(maxsize=1)
+def _secrets_beside(text: bytes | None, home: str, origin: str) -> tuple[str, ...]:
+    """Name the secrets in gpud.toml alone, which is looked at more often than it is written."""
+    return secrets(parse(text, {}, home=home, origin=origin, secrets=None))
 
 
 def _own_group() -> str:

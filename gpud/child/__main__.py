@@ -9,7 +9,6 @@ Exit codes: 0 the last document holds figures, 1 a failure, 2 a job makes no sen
 from __future__ import annotations
 
 import gc
-import hashlib
 import json
 import os
 import select
@@ -233,13 +232,12 @@ def _with_costs(report: RunReport, hardware: Gpu | Cpu) -> RunReport:
 
 
 def _conditions(spec: ProbeSpec) -> dict[str, Condition]:
-    on_gpu, ptx = spec.backend is Backend.CUDA, b"".join(kernels.sources().values())
     clock = regular_file.text("/sys/devices/system/clocksource/clocksource0/current_clocksource")
     return {
         "probe_version": spec.version,
         "python": sys.version.partition(" ")[0],
         "kernel": os.uname().release,
-        "ptx_sha256": hashlib.sha256(ptx).hexdigest() if on_gpu else None,
+        "ptx_sha256": kernels.digest() if spec.backend is Backend.CUDA else None,
         "clocksource": clock and clock.strip(),
         "cpu_count": os.cpu_count(),
         "load_1m": os.getloadavg()[0],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpud.core.record import record
+from gpud.core.record import Record
 from gpud.core.sample import Point
 from gpud.core.stats import median
 
@@ -33,16 +33,14 @@ LONGEST_S = 0.4
 CUBIC = 3
 
 
-@record
-class Allowance:
+class Allowance(Record):
     """How much measuring the search may ask for. Units: seconds, as the costs say."""
 
     total_s: float = 2.0
     gpu_s: float = 0.5
 
 
-@record
-class Crossing:
+class Crossing(Record):
     """What the search found.
 
     ``n`` is the smallest measured size from which on the GPU won at every measured size; None

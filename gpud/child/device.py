@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
-from gpud.core.record import record
+from gpud.core.record import Record
 from gpud.core.sample import Failure, Reason
 
 if TYPE_CHECKING:
@@ -22,16 +22,14 @@ BLOCK = 256
 """Threads of a block of the one-dimensional kernels."""
 
 
-@record
-class Buffer:
+class Buffer(Record):
     """Device memory."""
 
     address: int
     size: int
 
 
-@record
-class HostBuffer:
+class HostBuffer(Record):
     """Host memory for copies: page-locked where the driver grants it, else ordinary."""
 
     address: int
@@ -39,8 +37,7 @@ class HostBuffer:
     pinned: bool
 
 
-@record
-class Kernel:
+class Kernel(Record):
     """A kernel by name, with the driver's handles of it and of its module."""
 
     name: str
@@ -48,8 +45,7 @@ class Kernel:
     module: object = None
 
 
-@record
-class Call:
+class Call(Record):
     """One prebuilt operation on the stream, and a call of the same prototype that does nothing.
 
     ``real`` gives the driver's code, 0 for accepted, to be handed to ``Gpu.check`` outside the
@@ -67,8 +63,7 @@ Argument: TypeAlias = Buffer | int | float
 """A kernel argument: a pointer, a uint32 or a float32."""
 
 
-@record
-class Outcome:
+class Outcome(Record):
     """What one probe brings home: verified figures, the modes it could not do, circumstances."""
 
     samples: tuple[Sample, ...]

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from gpud.child.device import wrong
 from gpud.child.summary import summarised
 from gpud.child.warmup import sized
-from gpud.core.record import record, replace
+from gpud.core.record import Record, replace
 from gpud.core.stats import median
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ AHEAD, LEAST_AHEAD_S = 4, 50e-6
 NS = 1e-9
 
 
-@record
-class Timed:
+class Timed(Record):
     """Seconds of n real calls and of the 2 n null calls around them."""
 
     real: tuple[float, ...]

@@ -14,7 +14,7 @@ from gpud.child import kernels
 from gpud.child.cuda_api import POINTER, SIZE
 from gpud.child.device import Buffer, Kernel
 from gpud.core.errors import ProbeError
-from gpud.core.record import record
+from gpud.core.record import Record
 from gpud.core.sample import Failure
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ ATTRIBUTES: Final = {
 """How an attribute of a compiled kernel is written, and its number: CU_FUNC_ATTRIBUTE_*."""
 
 
-@record
-class Stamps:
+class Stamps(Record):
     """Where a kernel adds up its clocks: uint64[4] and uint64[2], as ``instructions.cuh`` says."""
 
     ends: Buffer

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from gpud.child import whole
 from gpud.child.device import Buffer, short_of, wrong
 from gpud.child.throughput import chosen, elapsed, measured
-from gpud.core.record import record
+from gpud.core.record import Record
 from gpud.core.sample import Missing, Reason
 
 if TYPE_CHECKING:
@@ -38,8 +38,7 @@ VALUES = tuple(byte % 17 - 8 for byte in range(256))
 """What a random byte stands for."""
 
 
-@record
-class NumberType:
+class NumberType(Record):
     """A type of matrix elements: its name in kernels, and its ``struct`` code, little-endian.
 
     ``dropped``: so many of the first bytes it lacks; bf16 is the upper half of a float.
@@ -72,8 +71,7 @@ FP16, FP32, FP64 = NumberType("fp16", "e"), NumberType("fp32", "f"), NumberType(
 BF16, INT8, INT32 = NumberType("bf16", "f", 2), NumberType("int8", "b"), NumberType("int32", "i")
 
 
-@record
-class Method:
+class Method(Record):
     """A kernel that multiplies: its block, types of operands and result, and what n suits it.
 
     ``tile``: rows and columns of the product that a block computes. ``resident``: blocks that a
@@ -105,8 +103,7 @@ PLAIN = Method("gpud_matmul_128", (16, 16), FP32, FP32)
 TENSOR = Method("gpud_matmul_tensor", (256, 1), FP16, FP32)
 
 
-@record
-class Matrix:
+class Matrix(Record):
     """Which stretch of the pool every band of a matrix is."""
 
     pool: bytes

@@ -81,7 +81,10 @@ def peaks(values: Sequence[float], *, resolution: float = 0.0) -> tuple[Peak, ..
         return ()
     ordered = sorted(values)
     middle = quantile(ordered, 0.5)
-    if middle <= 0:
+    least = max(1, int(LEAST_SHARE * len(ordered)))
+    lowest, highest = quantile(ordered[:least], 0.5), quantile(ordered[-least:], 0.5)
+    # Centres are no further apart than those of the shares at either end: most runs end here.
+    if middle <= 0 or highest < lowest * (1 + APART) or highest - lowest <= 3 * resolution:
         return ()
     # What is below a hundredth of the median, zero above all, is as good as that to a logarithm.
     logs = [math.log(max(value, middle / 100)) for value in ordered]

@@ -19,7 +19,7 @@ from gpud.child.progress import TOO_SLOW
 from gpud.child.summary import summarised
 from gpud.child.warmup import Waking, settle
 from gpud.core.errors import ProbeError
-from gpud.core.record import record
+from gpud.core.record import Record
 from gpud.core.sample import Failure, Reason
 from gpud.core.stats import median
 
@@ -54,8 +54,7 @@ GROWTH = 16
 """How much longer than the last one a pilot may be planned: the first tells little."""
 
 
-@record
-class TimedBatches:
+class TimedBatches(Record):
     """Timed batches of one call. ``rates`` in work per second, 5 to 7 of them.
 
     ``clock``: the SM clock meanwhile, and the machine code; empty where no kernel was called.

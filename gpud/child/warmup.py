@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from gpud.child.clock import SmClock
 from gpud.child.device import BLOCK, plausible
-from gpud.core.record import record
+from gpud.core.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,8 +44,7 @@ UNIT_FLOAT = 0x3F800000  # 1.0f: which bodies, is all the same to the clocks
 EPS2 = 0.01
 
 
-@record
-class Warmth:
+class Warmth(Record):
     """How a warm-up ended. ``settled``: the last three runs agreed."""
 
     settled: bool

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gpud.child.device import wrong
 from gpud.child.throughput import elapsed
-from gpud.core.record import record
+from gpud.core.record import Record
 
 if TYPE_CHECKING:
     import random
@@ -28,8 +28,7 @@ BYTES_A_ROW = 4 * WEIGHT
 """What a check takes of GPU memory for each row: the weights and three sums."""
 
 
-@record
-class Stored:
+class Stored(Record):
     """A matrix in GPU memory: its type, and elements from one row, or column, to the next."""
 
     buffer: Buffer

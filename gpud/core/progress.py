@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from gpud.core.record import record
+from gpud.core.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,8 +25,7 @@ DRAFT: Final = 168
 _NAMES = re.compile(r"[A-Za-z][A-Za-z0-9_]{1,47}(?: or [A-Za-z][A-Za-z0-9_]{1,47}){0,5}")
 
 
-@record
-class Note:
+class Note(Record):
     """What a child had noted when it ended; ``call`` is None where it had made none."""
 
     call: str | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from gpud.core.record import record
+from gpud.core.record import Record
 
 SCHEMA_VERSION = 1
 """Of every JSON document that crosses a process boundary."""
@@ -126,8 +126,7 @@ class Skip(StrEnum):
     GPU_BUSY = "gpu_busy"
 
 
-@record
-class Failure:
+class Failure(Record):
     """One failed run, in terms a person can act on."""
 
     reason: Reason
@@ -137,8 +136,7 @@ class Failure:
     advice: str | None = None
 
 
-@record
-class ProbeSpec:
+class ProbeSpec(Record):
     """What a probe measures, as ``gpud.child --list`` prints it."""
 
     name: str
@@ -158,8 +156,7 @@ MOST_GPUS = 64
 """More than any machine has had: a bound for a driver that gives new UUIDs all the time."""
 
 
-@record
-class Device:
+class Device(Record):
     """A GPU as the CUDA driver describes it; ``index`` in PCI bus order."""
 
     index: int
@@ -174,8 +171,7 @@ class Device:
     mps: bool | None = False  # contexts go through the Multi-Process Service; None: it is not known
 
 
-@record
-class Inventory:
+class Inventory(Record):
     """Which GPUs CUDA offers right now, or why none."""
 
     devices: tuple[Device, ...] = ()
@@ -187,8 +183,7 @@ class Inventory:
     schema_version: int = SCHEMA_VERSION
 
 
-@record
-class Buckets:
+class Buckets(Record):
     """A latency distribution over ``stats.LATENCY_BOUNDS_S``.
 
     Shapes: ``counts`` has one more entry than there are bounds (the last is +Inf); not cumulative.
@@ -199,16 +194,14 @@ class Buckets:
     total: float
 
 
-@record
-class Peak:
+class Peak(Record):
     """One of several humps of a distribution. ``value`` is its median, ``share`` in 0..1."""
 
     value: float
     share: float
 
 
-@record
-class Point:
+class Point(Record):
     """What one size cost on either side. Units: seconds; ``n`` is the side of a square matrix."""
 
     n: int
@@ -216,8 +209,7 @@ class Point:
     gpu_s: float
 
 
-@record
-class Sample:
+class Sample(Record):
     """One mode of one verified run, reduced to robust figures in the unit of its probe."""
 
     mode: str
@@ -236,8 +228,7 @@ class Sample:
     p99_net: float | None = None  # less what the null calls' p99 exceeds their median by, as well
 
 
-@record
-class Missing:
+class Missing(Record):
     """A mode that this machine cannot offer; the rest of the run is still good."""
 
     mode: str
@@ -245,8 +236,7 @@ class Missing:
     detail: str
 
 
-@record
-class Job:
+class Job(Record):
     """One thing that a child is asked for: a line of JSON on its stdin.
 
     ``left_out`` has the modes not to measure, each with the reason in words.
@@ -267,8 +257,7 @@ class Job:
     stays_free_bytes: int = 0  # of GPU memory, beside what the run takes
 
 
-@record
-class RunReport:
+class RunReport(Record):
     """What a child prints for a job that names a probe.
 
     Either ``failure`` is None and ``samples`` hold verified figures, or there is a failure and no
@@ -308,8 +297,7 @@ class Absent(StrEnum):
     NOT_ASKED = "not_asked"  # the settings say not to
 
 
-@record
-class Reading:
+class Reading(Record):
     """One telemetry field at one moment; the suffix of the field name is its unit.
 
     ``gpu`` is None where the field is of the machine, such as the driver's version.
@@ -335,8 +323,7 @@ def plain(reading: Reading) -> dict[str, Any]:
     }
 
 
-@record
-class StreamKey:
+class StreamKey(Record):
     """Names one stream.
 
     ``gpu`` is a UUID, None for the CPU. Whether runs are cold or warm is part of ``mode``. Figures

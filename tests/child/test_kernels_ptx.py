@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from deploy import ptx
+from gpud.child import kernels
 from gpud.child.probes import memory_latency
 from tests.standins.build import build_kernels_on_host
 
@@ -33,6 +34,10 @@ def shipped(name: str) -> Path:
 
 def test_every_source_has_its_ptx_and_every_ptx_its_source() -> None:
     assert [source.stem for source in ptx.sources()] == NAMES
+
+
+def test_a_run_names_the_ptx_that_is_shipped() -> None:
+    assert f"{kernels.digest()}\n" == ptx.digest(), "run deploy/build-ptx"
 
 
 @pytest.mark.parametrize("name", NAMES)

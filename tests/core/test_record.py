@@ -10,18 +10,16 @@ import sys
 import msgspec
 import pytest
 
-from gpud.core.record import record, replace, values
+from gpud.core.record import Record, replace, values
 
 
-@record
-class Part:
+class Part(Record):
     """A value inside another."""
 
     name: str
 
 
-@record
-class Whole:
+class Whole(Record):
     """Every kind of default."""
 
     size: float

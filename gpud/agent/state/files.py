@@ -71,11 +71,13 @@ def _decoded(content: bytes) -> RootReport:
 
 def _bytes(path: Path) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode) or facts.st_uid not in {0, os.geteuid()}:
             raise WireError("not a file of root's")
-        return file.read(LARGEST)
+        return os.read(descriptor, LARGEST)
+    finally:
+        os.close(descriptor)
 
 
 EVERY_S: Final = 10.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from functools import cache
 
 from gpud import regular_file
@@ -18,9 +17,9 @@ def image(kernel: str) -> tuple[str, bytes]:
 
     Errors: ``ProbeError`` (internal) where no file of this folder does.
     """
-    entry = re.compile(rb"\.entry\s+" + re.escape(kernel.encode()) + rb"\b")
+    entry = b".entry %s(" % kernel.encode()
     for name, text in sources().items():
-        if entry.search(text):
+        if entry in text:
             return name, text
     raise ProbeError(Failure(Reason.INTERNAL, f"no PTX file defines the kernel {kernel}"))
 
@@ -30,6 +29,11 @@ def sources() -> dict[str, bytes]:
     """Read the PTX files, once, in the order of their names."""
     files = _files(".ptx")
     return {name: regular_file.read(files[name], LARGEST) for name in sorted(files)}
+
+
+def digest() -> str:
+    """Read the SHA-256 of all PTX that ``deploy/build-ptx`` wrote: hashlib loads all of OpenSSL."""
+    return regular_file.read(_files(".sha256")["ptx.sha256"], LARGEST).decode().strip()
 
 
 def code(file: str) -> tuple[str, bytes]:

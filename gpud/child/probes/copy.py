@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gpud.child.device import Buffer, HostBuffer, Outcome, short_of, wrong
 from gpud.child.summary import summarised
 from gpud.child.throughput import chosen, elapsed, measured
-from gpud.core.record import record
+from gpud.core.record import Record
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ LARGEST_PAGEABLE = 16 * MIB
 PAGE = 1 << 16
 
 
-@record
-class BufferPair:
+class BufferPair(Record):
     """Host and device memory of one size, and how to copy between their beginnings."""
 
     gpu: Gpu
