@@ -104,6 +104,7 @@ COPIES = (*PINNED, "both", "pageable_host_to_device", "pageable_device_to_host")
 ROWS = (
     *_rows("launch", ("submit", "roundtrip", "pipelined"), LATENCY),
     *_rows("launch", ("graph", "submit_cold", "roundtrip_cold", "pipelined_cold")),
+    *_rows("sync", ("blocking", "query", "graph_10")),
     *_rows("small_copy", SMALL_COPIES),
     *_rows("event", ("pair", "kernel", "record")),
     *_rows("triad", ("triad",), THROUGHPUT),

@@ -14,7 +14,7 @@ typedef int CUresult;
 typedef uint64_t CUdeviceptr;
 typedef struct handle *CUhandle; /* contexts, modules, functions, streams, events, graphs */
 
-enum { CU_NOT_FOUND = 500 };
+enum { CU_NOT_FOUND = 500, CU_NOT_READY = 600, CU_EVENT_BLOCKING_SYNC = 1 };
 
 #define DRIVER_FUNCTIONS(X)                                                                       \
     X(cuInit, (unsigned))                                                                         \
@@ -37,6 +37,7 @@ enum { CU_NOT_FOUND = 500 };
                        unsigned, CUhandle, void **, void **))                                     \
     X(cuStreamCreate, (CUhandle *, unsigned))                                                     \
     X(cuStreamSynchronize, (CUhandle))                                                            \
+    X(cuStreamQuery, (CUhandle))                                                                  \
     X(cuEventCreate, (CUhandle *, unsigned))                                                      \
     X(cuEventRecord, (CUhandle, CUhandle))                                                        \
     X(cuEventSynchronize, (CUhandle))                                                             \

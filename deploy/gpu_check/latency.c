@@ -77,11 +77,12 @@ static void graph_trip(void)
     wait();
 }
 
-static void measure_graph(unsigned nodes)
+/* A graph of empty kernels in a chain; its figure is for `per` of its launches or nodes. */
+static void measure_graph(const char *name, unsigned nodes, int per)
 {
     if (!cu.cuGraphCreate || !cu.cuGraphAddKernelNode || !cu.cuGraphInstantiateWithFlags
         || !cu.cuGraphLaunch || !cu.cuGraphExecDestroy || !cu.cuGraphDestroy) {
-        missing("graph", "the driver does not define the functions of CUDA graphs");
+        missing(name, "the driver does not define the functions of CUDA graphs");
         return;
     }
     const struct kernel_node kernel = {.function = empty, .grid = {1, 1, 1}, .block = {1, 1, 1}};
@@ -94,9 +95,26 @@ static void measure_graph(unsigned nodes)
     CHECK(cuGraphInstantiateWithFlags, &graph, built, 0);
     for (int i = 0; i < 10; i++)
         graph_trip();
-    timed("graph", TRIPS / 4, (int)nodes, graph_trip, 1);
+    timed(name, TRIPS / 4, per, graph_trip, 1);
     CHECK(cuGraphExecDestroy, graph);
     CHECK(cuGraphDestroy, built);
+}
+
+static CUhandle blocking_event;
+
+static void block(void)
+{
+    submit();
+    CHECK(cuEventRecord, blocking_event, gpu.stream);
+    CHECK(cuEventSynchronize, blocking_event);
+}
+
+static void query(void)
+{
+    submit();
+    CUresult code = cu.cuStreamQuery(gpu.stream);
+    if (code != CU_NOT_READY)
+        driver_check(code, "cuStreamQuery");
 }
 
 static struct { CUdeviceptr device; unsigned char *host; size_t size; } small;
@@ -248,7 +266,22 @@ void measure_launch(const struct options *options)
     timed("submit", (long)options->launches, 1, submit, BLOCK);
     timed("roundtrip", TRIPS, 1, round_trip, 1);
     timed("pipelined", ROWS, ROW, row, 1);
-    measure_graph(options->graph_nodes);
+    measure_graph("graph", options->graph_nodes, (int)options->graph_nodes);
+    device_memory_free_all();
+}
+
+/* Blocking waits and queries, each begun on a stream that is empty; a graph of ten kernels. */
+void measure_sync(const struct options *options)
+{
+    prepare_empty(options->seed);
+    if (options->once)
+        return;
+    struct launch ahead = load();
+    settled = warm_up(launch_once, &ahead);
+    CHECK(cuEventCreate, &blocking_event, CU_EVENT_BLOCKING_SYNC);
+    timed("blocking", TRIPS, 1, block, 1);
+    timed("query", TRIPS, 1, query, 1);
+    measure_graph("graph_10", 10, 1);
     device_memory_free_all();
 }
 

@@ -93,6 +93,7 @@ void run_item(const struct item *item, const struct options *options);
 
 void measure_launch(const struct options *options);
 void measure_event(const struct options *options);
+void measure_sync(const struct options *options);
 void measure_small_copy(const struct options *options);
 void measure_triad(const struct options *options);
 void measure_device_copy(const struct options *options);

@@ -17,7 +17,7 @@ static const struct {
     const char *name;
     void (*measure)(const struct options *options);
 } items[] = {
-    {"launch", measure_launch}, {"event", measure_event}, {"small_copy", measure_small_copy},
+    {"launch", measure_launch}, {"sync", measure_sync}, {"event", measure_event}, {"small_copy", measure_small_copy},
     {"triad", measure_triad},   {"nbody", measure_nbody}, {"device_copy", measure_device_copy},
     {"chase", measure_chase},
     {"copy", measure_copies},   {"matmul", measure_matmul}, {"tensor", measure_tensor},
@@ -29,8 +29,8 @@ static const struct {
 
 static const char usage_text[] =
     "usage: reference --module FILE [--module FILE]... [OPTION]...\n"
-    "  --only NAME            launch, event, small_copy, triad, chase, device_copy, copy, nbody,\n"
-    "                         matmul, tensor or, with --once, types; repeatable\n"
+    "  --only NAME            launch, sync, event, small_copy, triad, chase, device_copy, copy,\n"
+    "                         nbody, matmul, tensor or, with --once, types; repeatable\n"
     "  --prefix TEXT          of the kernels' names (ref_)\n"
     "  --library PATH         libcuda (libcuda.so.1)\n"
     "  --gpu UUID             else the first in PCI bus order\n"

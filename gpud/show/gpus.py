@@ -47,6 +47,7 @@ CARD: Final = (
     ("slowed by", "throttle_reasons", None),
 )
 """Facts of a card: the field, and of what it is a part."""
+CLOCK: Final = "clock_sm_hertz"
 BRIEF: Final = 4
 """Facts that fit one line of a terminal."""
 EXPECTED: Final = (*(field for _, field, _ in CARD), "memory_total_bytes", "power_limit_watts")
@@ -209,14 +210,38 @@ def _card(shown: model.Input, number: int, uuid: str, readings: Readings) -> mod
                 (model.Mark("failed", "CUDA does not offer it"), " since ", model.Timestamp(gone_s))
             )
         )
+    clock = _kernel_clock(shown, number) if _lacks_clock(readings) else None
     if readings:
         facts = [_fact(readings, *fields) for fields in CARD]
-        blocks.append(model.Pairs(facts[: BRIEF if shown.brief else None]))
+        if clock:
+            facts = [clock if fact.name == clock.name else fact for fact in facts]
+        in_brief = [*facts[:BRIEF], *([clock] if clock else ())]
+        blocks.append(model.Pairs(in_brief if shown.brief else facts))
     else:
-        blocks.append(_silent(document))
+        blocks += [_silent(document), *([model.Pairs([clock])] if clock else ())]
     blocks.append(model.Detail([figures.overview(shown, f" GPU {number}", {number})]))
     blocks.append(model.Fold(f"{label}-more", "more", [model.Pairs(list(_more(readings, device)))]))
     return model.Card(label, f"GPU {number}: {name[:NAME]}", blocks)
+
+
+def _lacks_clock(readings: Readings) -> bool:
+    return CLOCK not in readings or readings[CLOCK].value is None
+
+
+def _kernel_clock(shown: model.Input, number: int) -> model.Pair | None:
+    """Give the SM clock that the newest fresh run of a large kernel has read itself."""
+    clocks = [
+        (run.last_success_s, run.probe, clock)
+        for run in shown.probes
+        if run.gpu == number
+        and run.last_success_s is not None
+        and shown.is_fresh(run)
+        and isinstance(clock := run.conditions.get("sm_clock_hertz"), int | float)
+    ]
+    if not clocks:
+        return None
+    _, probe, clock = max(clocks)
+    return model.Pair("SM clock", f"{amount(clock, CLOCK)} (read by {probe})")
 
 
 def _fact(readings: Readings, name: str, field: str, whole_field: str | None) -> model.Pair:

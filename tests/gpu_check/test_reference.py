@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.child import running
 from tests.child.running import GPU
 from tests.gpu_check.building import KERNELS, host_cublas, program, reference_library
 from tests.standins.build import build_libcuda, build_virtual_clock
@@ -83,6 +84,18 @@ def test_rates_are_what_the_driver_was_told_to_give(reference: Path, tmp_path: P
         assert figures[name]["median"] == pytest.approx(value, rel=0.01), name
         assert figures[name]["settled"] is True, name
     assert figures["submit_cold"]["settled"] is False
+
+
+def test_waits_and_queries_take_the_c_program_as_long_as_gpud(
+    reference: Path, tmp_path: Path
+) -> None:
+    script = "blocking_ns 30000\nquery_ns 9000\ngraph_launch_ns 20000\ngraph_node_ns 1500\n"
+    figures = document(ended(reference, tmp_path, "--only", "sync", script=script))["figures"]
+    library = build_libcuda(tmp_path, SCRIPT + script)
+    ours = running.run("sync", library, budget_s=60).samples
+    assert set(figures) == set(ours)
+    for mode, sample in ours.items():
+        assert figures[mode]["median"] == pytest.approx(sample["median"], rel=0.01), mode
 
 
 def test_every_kernel_of_gpud_is_launched_once_and_verified(

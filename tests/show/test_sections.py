@@ -32,6 +32,15 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 
 
+CODE = "matmul: {} registers, 16384 B shared, 0 B local, sm_89, PTX 70, source 1a2b3c4d"
+
+
+def with_clock(made: Document) -> Document:
+    run = {"probe": "nbody", "gpu": 0, "backend": "cuda", "last_success_s": NOW_S}
+    made["probes"] = [*made["probes"], run | {"conditions": {"sm_clock_hertz": 1.905e9}}]
+    return made
+
+
 def changes(*kinds: tuple[str, str | None, str, float]) -> Document:
     names = ("kind", "old", "new", "at_s")
     return {"changes": [dict(zip(names, (*k[:3], NOW_S + k[3]), strict=True)) for k in kinds]}
@@ -189,6 +198,14 @@ EITHER: dict[str, tuple[Callable[[], Document], list[str]]] = {
         lambda: machine(**changes(("gpus", "GPU-1", "GPU-1,GPU-2", 0.0))),
         ["GPUs 1 -> 2"],
     ),
+    "code that another compiler makes": (
+        lambda: machine(**changes(("compiled_code", CODE.format(128), CODE.format(120), 0.0))),
+        ["the driver's compiler makes other code for matmul: 128 -> 120 registers"],
+    ),
+    "SM clock without NVML": (
+        lambda: with_clock(telemetry(power_watts=None)),
+        ["SM clock 1905 MHz (read by nbody)"],
+    ),
     "known fault with a call that failed": (
         lambda: faulty(fault("wsl-1", **SEEN, alarm=True, confidence="one_report")),
         [
@@ -217,6 +234,7 @@ EITHER: dict[str, tuple[Callable[[], Document], list[str]]] = {
 """What is so, and words that page and screen have to say of it."""
 NEITHER: dict[str, tuple[Callable[[], Document], str]] = {
     "first sight": (lambda: machine(**changes(("cuda_version", None, "12.8", 0.0))), "-> 12.8"),
+    "SM clock by NVML": (lambda: with_clock(full()), "read by nbody"),
     "acknowledged": (lambda: slower(acknowledged_s=1.0), "seen it"),
     "ended": (lambda: slower(firing=False), "seen it"),
     "choice of the person": (lambda: telemetry(name="RTX") | {"telemetry": NOT_ASKED}, "PCIe"),

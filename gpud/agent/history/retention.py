@@ -26,7 +26,7 @@ from gpud.agent.history import queries, records
 from gpud.agent.history.records import Finite, SavedState, encoded, typed
 from gpud.agent.history.schema import DAY_S, DRIVER, FURTHEST_S, HOUR_S, PROBES, VERSION
 from gpud.agent.history.store import Store
-from gpud.agent.regression.changes import KINDS
+from gpud.agent.regression.changes import CODE, KINDS
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
 from gpud.core.errors import StoreError
 from gpud.core.stats import quantile
@@ -214,8 +214,9 @@ def forget_runs(transaction: sqlite3.Connection, raw_days: float) -> bool:
 def forget_the_rest(transaction: sqlite3.Connection, rollup_days: float) -> bool:
     """Delete the oldest summaries, events, alarms, verdicts and alerts; True if there may be more.
 
-    What stays for ever: alerts that fire, which GPUs were seen and forgotten, the last event of
-    each kind, and a person's commands that the detectors have not processed yet.
+    What stays for ever: alerts that fire, which GPUs were seen and forgotten, the code that
+    drivers made, the last event of each kind, and a person's commands that the detectors have not
+    processed yet.
     """
     believed = progress(transaction).believed
     if believed is None:
@@ -238,7 +239,7 @@ def forget_the_rest(transaction: sqlite3.Connection, rollup_days: float) -> bool
 
 _CHANGES: Final = ", ".join(f"'{kind}'" for kind in KINDS)
 _LASTING: Final = (
-    f"kind IN ('{GPU_SEEN}', '{GPU_FORGOTTEN}')"  # noqa: S608  # ours
+    f"kind IN ('{GPU_SEEN}', '{GPU_FORGOTTEN}', '{CODE}')"  # noqa: S608  # ours
     " OR id IN (SELECT max(id) FROM events GROUP BY kind)"
     f" OR id IN (SELECT max(id) FROM events WHERE kind IN ({_CHANGES})"
     " AND json_valid(body) AND json_type(body, '$.new') = 'text' GROUP BY kind)"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 DRIVER_VERSION, NVML_VERSION, CUDA_VERSION = "driver_version", "nvml_version", "cuda_version"
 DRIVER_FOLDER, KERNEL, BOOT_ID, GPUS = "driver_folder", "kernel", "boot_id", "gpus"
 WSL_VERSION, WINDOWS_BUILD = "wsl_version", "windows_build"
+CODE = "compiled_code"
 
 KINDS: Final = (
     DRIVER_VERSION,
@@ -28,6 +29,7 @@ KINDS: Final = (
     WINDOWS_BUILD,
     BOOT_ID,
     GPUS,
+    CODE,
 )
 """Every kind of change, as metrics, events and the store name it."""
 
@@ -77,31 +79,50 @@ def changed(
 ) -> tuple[FactsSoFar, tuple[MachineChange, ...]]:
     """Compare the facts that held with those of now; return what holds after, and the changes.
 
-    Kinds that are not in ``facts`` stay as they are: unknown is no change.
+    Facts are by ``key_of``. Those that are not in ``facts`` stay as they are: unknown is no change.
     """
     held, latest = dict(before.held), dict(before.latest)
     changes: list[MachineChange] = []
-    for kind in KINDS:
-        if (now := facts.get(kind)) is None:
-            continue
-        now = replace(now, text=now.text[:LONGEST])
-        old, last = held.get(kind), latest.get(kind)
+    for key in sorted(facts, key=lambda key: KINDS.index(_kind(key))):
+        kind, now = _kind(key), replace(facts[key], text=facts[key].text[:LONGEST])
+        old, last = held.get(key), latest.get(key)
         again = last is not None and (last.text, last.level) == (now.text, now.level)
         now = replace(now, since_s=last.since_s if last is not None and again else at_s)
-        latest[kind] = now
+        latest[key] = now
         if old is not None and _same(kind, old, now):
             if now.text == old.text:
-                held[kind] = replace(old, level=max(old.level, now.level))
+                held[key] = replace(old, level=max(old.level, now.level))
         elif _holds(kind, old, last, now) and _may_change(kind, old, now):
-            held[kind] = now
+            held[key] = now
             text = None if old is None else old.text
             changes.append(MachineChange(kind, text, now.text, now.since_s, boot_id, now.level))
     return FactsSoFar(held, latest), tuple(changes)
 
 
 def recalled(last: Mapping[str, MachineChange]) -> FactsSoFar:
-    """Return the facts that held by the last change of each kind in the history."""
-    return FactsSoFar({kind: Fact(change.new, change.level) for kind, change in last.items()})
+    """Return the facts that held by the last change of each in the history."""
+    return FactsSoFar({key: Fact(change.new, change.level) for key, change in last.items()})
+
+
+def code_text(kernel: str, code: str, source: str) -> str:
+    """Write the fact of a kernel's machine code: "matmul: 128 registers, ..., source 1a2b3c4d"."""
+    return f"{kernel}: {code}, source {source[:8]}"
+
+
+def key_of(kind: str, text: str) -> str:
+    """Name what a fact is compared with: its kind; of machine code kernel, GPU and source too.
+
+    Code for another kind of GPU, or from another release's source, is no change by the driver.
+    """
+    if kind != CODE:
+        return kind
+    kernel, _, code = text.partition(": ")
+    parts = (part for part in code.split(", ") if part.startswith(("sm_", "source ")))
+    return " ".join((kind, kernel, *parts))
+
+
+def _kind(key: str) -> str:
+    return key.partition(" ")[0]
 
 
 def real(changes: Iterable[MachineChange]) -> tuple[MachineChange, ...]:

@@ -36,11 +36,11 @@ from gpud.show.document import Expected
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gpud.agent.history.store import History
     from gpud.agent.state.board import Board
-    from gpud.agent.state.snapshot import Snapshot
+    from gpud.agent.state.snapshot import MeasureState, Snapshot
     from gpud.agent.telemetry.answers import Answer
     from gpud.core.clock import Instant
     from gpud.core.sample import Condition, Reading
@@ -146,8 +146,8 @@ def with_changes(state: ChangesState, changes: Sequence[MachineChange]) -> Chang
 def _past(
     connection: sqlite3.Connection,
 ) -> tuple[dict[str, MachineChange], tuple[MachineChange, ...], dict[str, Expected]]:
-    """Return the last change of each kind, the latest changes and the GPUs of earlier lives."""
-    last = {kind: _change(entry) for kind, entry in queries.last_changes(connection).items()}
+    """Return the last change of each fact, the latest changes and the GPUs of earlier lives."""
+    last = {key: _change(entry) for key, entry in queries.last_changes(connection).items()}
     changes = map(_change, queries.events(connection, Window(kinds=KINDS, limit=MOST_EVENTS)))
     return last, tuple(reversed(real(changes)[:MOST_CHANGES])), _expected(connection)
 
@@ -214,8 +214,21 @@ def facts(snapshot: Snapshot, now_mono_s: float, boot_id: str) -> dict[str, Fact
         changes.BOOT_ID: boot_id
     }
     facts_now |= {kind: Fact(text) for kind, text in texts.items() if text}
+    facts_now |= {
+        changes.key_of(changes.CODE, text): Fact(text) for text in _codes(snapshot.measure)
+    }
     gpus = _gpus(snapshot, [r for r in readings if r.field == "uuid" and _is_text(r)])
     return facts_now if gpus is None else {**facts_now, changes.GPUS: gpus}
+
+
+def _codes(measure: MeasureState) -> Iterator[str]:
+    """Give the machine code that the driver's compiler made for the last runs, by kernel."""
+    for key, state in sorted(measure.probes.items(), key=lambda item: str(item[0])):
+        conditions = {} if state.report is None else state.report.conditions
+        for name, code in conditions.items():
+            if name.partition(".")[0] == "code" and isinstance(code, str):
+                kernel = name.removeprefix("code").removeprefix(".") or key.probe
+                yield changes.code_text(kernel, code, str(conditions.get("ptx_sha256")))
 
 
 def run_conditions(snapshot: Snapshot, now_mono_s: float) -> dict[str, Condition]:

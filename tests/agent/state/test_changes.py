@@ -19,13 +19,15 @@ from gpud.agent.telemetry.answers import Answer
 from gpud.core.clock import Instant
 from gpud.core.errors import StoreError
 from gpud.core.health import Level
-from gpud.core.sample import Device, Failure, Inventory, Reading, Reason
-from tests.events import inventory_taken, made, post
+from gpud.core.sample import Backend, Device, Failure, Inventory, Reading, Reason, RunReport
+from tests.events import inventory_taken, made, post, run_finished
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from gpud.core.sample import Condition
 
 
 NONE = Inventory(failure=Failure(Reason.NO_DEVICE, "no GPU"))
@@ -60,6 +62,21 @@ class Life:
             )
             answer = Answer("nvml", 5, self.at_s, self.at_s, readings)
             self.changes.answered(answer)
+
+    def compiles(
+        self, registers: int, source: str = "1a2b3c4d5e", capability: str = "sm_86"
+    ) -> None:
+        """Runs end whose kernels the driver's compiler has made; the pinned one is gpud's."""
+        self.at_s += 1
+        code = f"{registers} registers, 0 B local, {capability}, PTX 70"
+        self.ends("matmul", {"code": code, "pinned.code": f"{self.at_s}", "ptx_sha256": source})
+        code = f"64 registers, {capability}, PTX 70"
+        self.ends("precision", {"code.fp64": code, "ptx_sha256": source})
+        self.changes.compare()
+
+    def ends(self, probe: str, conditions: dict[str, Condition]) -> None:
+        report = RunReport(probe, Backend.CUDA, conditions=conditions)
+        post(self.board, run_finished(report, "GPU-1", self.at_s, self.at_s))
 
     def lists(self, inventory: Inventory, times: int = 2) -> None:
         for _ in range(times):
@@ -123,6 +140,42 @@ def test_a_driver_swapped_while_gpud_is_down_is_told_at_the_first_sight(tmp_path
     asyncio.run(story())
     assert kept(tmp_path) == [(None, "572.16"), ("572.16", "576.02")]
     assert kept(tmp_path, "boot_id") == [(None, "boot-1"), ("boot-1", "boot-2")]
+
+
+def test_other_code_by_the_drivers_compiler_is_a_change_once_for_each_kernel(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with life(tmp_path) as one:
+            for _ in range(2):
+                one.compiles(128)
+            assert one.counted("compiled_code") == 0  # a first sight is no change
+        async with life(tmp_path) as one:
+            for _ in range(2):
+                one.compiles(120)
+            assert one.counted("compiled_code") == 1
+            [(old, new)] = one.told("compiled_code")
+            assert old == "matmul: 128 registers, 0 B local, sm_86, PTX 70, source 1a2b3c4d"
+            assert new == "matmul: 120 registers, 0 B local, sm_86, PTX 70, source 1a2b3c4d"
+
+    asyncio.run(story())
+    assert len(kept(tmp_path, "compiled_code")) == 3
+
+
+@pytest.mark.parametrize("other", [{"source": "another"}, {"capability": "sm_89"}])
+def test_code_from_other_source_or_for_another_gpu_is_no_change(
+    tmp_path: Path, other: dict[str, str]
+) -> None:
+    async def story() -> None:
+        async with life(tmp_path) as one:
+            one.compiles(128)
+            one.compiles(120, **other)
+            one.compiles(128)
+            assert one.told("compiled_code") == []
+            one.compiles(128 - 8)
+            assert one.counted("compiled_code") == 1
+
+    asyncio.run(story())
 
 
 def test_killed_between_sight_and_writing_it_is_found_again_and_not_doubled(tmp_path: Path) -> None:
