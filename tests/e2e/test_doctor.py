@@ -116,8 +116,11 @@ def test_a_driver_that_hangs_costs_its_own_lines_and_no_others(tmp_path: Path) -
     assert all(c["evidence"] for c in result.values())
 
 
-def test_nothing_is_written_anywhere(tmp_path: Path) -> None:
+def test_nothing_is_written_but_a_name_into_the_lock_on_gpu_work(tmp_path: Path) -> None:
     tree, log = tmp_path / "tree", tmp_path / "strace.log"
+    lock = tmp_path / "home/run/gpud/gpu.lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()  # of a gpud that ran
     with_libraries(tree)
     calls = "trace=%file,fchmod,fchown"
     strace: list[str | Path] = ["strace", "-f", "-qq", "-e", calls, "-o", log]
@@ -128,6 +131,8 @@ def test_nothing_is_written_anywhere(tmp_path: Path) -> None:
     written = {result["path"] for line in traced if (result := WRITES.search(line))}
     # The children import a package; what is not compiled yet is compiled beside its source.
     opened = {path for path in written if "__pycache__" not in path}
-    assert opened == {"/dev/null", "/proc/self/comm"}  # the name of the process
+    # What names a process: itself, and the child that asks CUDA.
+    assert opened == {"/dev/null", "/proc/self/comm", str(lock)}
+    assert lock.read_text().endswith(" inventory\n")
     changes = [line for line in traced if CHANGES.search(line)]
     assert [line for line in changes if "__pycache__" not in line] == []
