@@ -18,6 +18,28 @@ extern "C" __global__ void ref_count(unsigned int *counter)
         atomicAdd(counter, 1u);
 }
 
+// ---- latency: a ring of lines of 128 bytes, and a walk along it
+
+// The line x leads to (x * factor + step) mod n, n a power of two. Any grid and block.
+extern "C" __global__ void ref_ring(unsigned long long *ring, unsigned int n,
+                                    unsigned int factor, unsigned int step)
+{
+    unsigned int threads = gridDim.x * blockDim.x;
+    for (unsigned int x = blockIdx.x * blockDim.x + threadIdx.x; x < n; x += threads) {
+        unsigned long long *next = ring + 16 * (size_t)((x * factor + step) % n);
+        ring[16 * (size_t)x] = (unsigned long long)next;
+    }
+}
+
+// One thread goes on from *place, past the L1 cache.
+extern "C" __global__ void ref_chase(const unsigned long long **place, unsigned int loads)
+{
+    const unsigned long long *at = *place;
+    while (loads--)
+        at = (const unsigned long long *)__ldcg(at);
+    *place = at;
+}
+
 // ---- device memory: a = b + s * c, float4[n4]
 
 __device__ __forceinline__ float4 scaled(float4 x, float s, float4 y)

@@ -6,6 +6,7 @@
 
 enum { BLOCK = 250, WARM_UPS = 200, ROW = 200, ROWS = 20, TRIPS = 1000, COUNTED = 250 };
 enum { PAIRS = 200, LARGEST_SMALL_COPY = 4096 };
+enum { LINE = 128, FEWEST_LINES = 1 << 12, LOADS = 1024, WALKS = 15, FACTOR = 0x19660d };
 enum { COLD_LAUNCHES = 250, COLD_TRIPS = 50, COLD_ROWS = 5 };
 
 static CUhandle empty;
@@ -182,23 +183,24 @@ static void record(void)
     CHECK(cuEventRecord, gpu.last_event, gpu.stream);
 }
 
-/* What two events see of the device's own time, with nothing or an empty kernel between them. Other
- * work goes ahead, so that the host has put all of it on the stream before the first event. */
-static void measure_events(const char *name, struct launch *ahead, bool with_kernel)
+/* What two events see of the device's own time, with nothing or a kernel between them. Other work
+ * goes ahead, so that the host has put all of it on the stream before the first event. */
+static void measure_events(const char *name, struct launch *ahead, void (*run)(void), int count,
+                           int per)
 {
     int64_t values[PAIRS], none[PAIRS] = {0};
-    for (int i = 0; i < PAIRS; i++) {
+    for (int i = 0; i < count; i++) {
         float milliseconds;
         launch_once(ahead);
         CHECK(cuEventRecord, gpu.first_event, gpu.stream);
-        if (with_kernel)
-            submit();
+        if (run)
+            run();
         CHECK(cuEventRecord, gpu.last_event, gpu.stream);
         CHECK(cuEventSynchronize, gpu.last_event);
         CHECK(cuEventElapsedTime, &milliseconds, gpu.first_event, gpu.last_event);
         values[i] = (int64_t)((double)milliseconds * 1e6);
     }
-    latency(name, values, none, PAIRS, 1);
+    latency(name, values, none, count, per);
 }
 
 static void check_launches(uint64_t seed)
@@ -292,8 +294,8 @@ void measure_event(const struct options *options)
         return;
     struct launch ahead = load();
     settled = warm_up(launch_once, &ahead);
-    measure_events("pair", &ahead, false);
-    measure_events("kernel", &ahead, true);
+    measure_events("pair", &ahead, NULL, PAIRS, 1);
+    measure_events("kernel", &ahead, submit, PAIRS, 1);
     timed("record", TRIPS, 1, record, BLOCK);
     device_memory_free_all();
 }
@@ -305,5 +307,62 @@ void measure_small_copy(const struct options *options)
     struct launch ahead = load();
     settled = warm_up(launch_once, &ahead);
     measure_small_copies(options->seed);
+    device_memory_free_all();
+}
+
+static struct { CUhandle kernel; CUdeviceptr place; unsigned loads; } chase = {.loads = LOADS};
+
+static void walk(void)
+{
+    void *parameters[] = {&chase.place, &chase.loads};
+    CHECK(cuLaunchKernel, chase.kernel, 1, 1, 1, 1, 1, 1, 0, gpu.stream, parameters, NULL);
+}
+
+/* Fill the cache with other memory. */
+static void evict(void)
+{
+    size_t size = 2 * (size_t)gpu.l2_bytes;
+    poison(device_memory(size < LINE ? LINE : size), size < LINE ? LINE : size);
+}
+
+/* Link lines of memory into a ring, walk along it, and compare where that leads. One load of it is
+ * the figure `name`; NULL: one walk that is not timed. */
+static void follow(const char *name, unsigned lines, uint64_t seed, struct launch *ahead)
+{
+    unsigned factor = FACTOR, step = 2 * (unsigned)(seed % lines) + 1, x = 0;
+    CUdeviceptr ring = device_memory((size_t)lines * LINE), end;
+    void *parameters[] = {&ring, &lines, &factor, &step};
+    chase.kernel = kernel("chase");
+    chase.place = device_memory(sizeof end);
+    poison(ring, (size_t)lines * LINE);
+    upload(chase.place, &ring, sizeof ring);
+    CHECK(cuLaunchKernel, kernel("ring"), 16 * (unsigned)gpu.sm_count, 1, 1, 256, 1, 1, 0,
+          gpu.stream, parameters, NULL);
+    if (lines * (uint64_t)LINE > (uint64_t)gpu.l2_bytes)
+        evict();
+    if (name)
+        measure_events(name, ahead, walk, WALKS, LOADS);
+    else
+        walk();
+    download(&end, chase.place, sizeof end);
+    for (int i = 0; i < LOADS * (name ? WALKS : 1); i++)
+        x = (x * factor + step) % lines;
+    if (end != ring + (CUdeviceptr)x * LINE)
+        fail("%schase: the loads did not end where their addresses lead", kernel_prefix);
+}
+
+/* Loads of which each gives the address of the next, in memory that the cache has not, and has. */
+void measure_memory_latency(const struct options *options)
+{
+    if (options->once) {
+        follow(NULL, FEWEST_LINES, options->seed, NULL);
+    } else {
+        struct launch ahead = load();
+        settled = warm_up(launch_once, &ahead);
+        follow("dram", (unsigned)(options->dram_bytes / LINE), options->seed, &ahead);
+        follow("l2", (unsigned)(options->l2_bytes / LINE), options->seed, &ahead);
+    }
+    verified("ring");
+    verified("chase");
     device_memory_free_all();
 }

@@ -18,6 +18,7 @@ struct options {
     bool once; /* launch and verify each kernel, time nothing: for compute-sanitizer */
     const char *cublas;
     size_t triad_bytes, copy_bytes, pageable_bytes, device_copy_bytes; /* of one array or buffer */
+    size_t dram_bytes, l2_bytes; /* of a ring of addresses, powers of two */
     unsigned contexts, bodies, matmul_n, tensor_n, launches, graph_nodes;
 };
 
@@ -98,7 +99,7 @@ void measure_small_copy(const struct options *options);
 void measure_triad(const struct options *options);
 void measure_device_copy(const struct options *options);
 void measure_copies(const struct options *options);
-void measure_chase(const struct options *options);
+void measure_memory_latency(const struct options *options);
 void measure_nbody(const struct options *options);
 void measure_matmul(const struct options *options);
 void measure_tensor(const struct options *options);

@@ -188,29 +188,3 @@ void measure_copies(const struct options *options)
     device_memory_free_all();
     free(bus.from), free(bus.to), free(spare);
 }
-
-enum { LINE = 128, LINES = 1 << 12, LOADS = 1024, FACTOR = 0x19660d };
-
-/* gpud's kernels for the latency of its memory: a ring of addresses, and a walk along it. */
-void measure_chase(const struct options *options)
-{
-    if (!options->once)
-        return; /* there is none of ours to hold against it */
-    CUhandle link = kernel("ring"), chase = kernel("chase");
-    unsigned n = LINES, factor = FACTOR, step = 2 * (unsigned)(options->seed % LINES) + 1, x = 0;
-    unsigned loads = LOADS;
-    CUdeviceptr ring = device_memory(LINES * LINE), place = device_memory(8), end;
-    void *links[] = {&ring, &n, &factor, &step}, *walk[] = {&place, &loads};
-    poison(ring, LINES * LINE);
-    upload(place, &ring, sizeof ring);
-    CHECK(cuLaunchKernel, link, 4, 1, 1, 256, 1, 1, 0, gpu.stream, links, NULL);
-    CHECK(cuLaunchKernel, chase, 1, 1, 1, 1, 1, 1, 0, gpu.stream, walk, NULL);
-    download(&end, place, sizeof end);
-    for (int i = 0; i < LOADS; i++)
-        x = (x * factor + step) % n;
-    if (end != ring + (CUdeviceptr)x * LINE)
-        fail("%schase: the loads did not end where their addresses lead", kernel_prefix);
-    verified("ring");
-    verified("chase");
-    device_memory_free_all();
-}

@@ -19,7 +19,7 @@ static const struct {
 } items[] = {
     {"launch", measure_launch}, {"sync", measure_sync}, {"event", measure_event}, {"small_copy", measure_small_copy},
     {"triad", measure_triad},   {"nbody", measure_nbody}, {"device_copy", measure_device_copy},
-    {"chase", measure_chase},
+    {"memory_latency", measure_memory_latency},
     {"copy", measure_copies},   {"matmul", measure_matmul}, {"tensor", measure_tensor},
     {"types", launch_types},
 };
@@ -29,8 +29,9 @@ static const struct {
 
 static const char usage_text[] =
     "usage: reference --module FILE [--module FILE]... [OPTION]...\n"
-    "  --only NAME            launch, sync, event, small_copy, triad, chase, device_copy, copy,\n"
-    "                         nbody, matmul, tensor or, with --once, types; repeatable\n"
+    "  --only NAME            launch, sync, event, small_copy, triad, memory_latency,\n"
+    "                         device_copy, copy, nbody, matmul, tensor or, with --once, types;\n"
+    "                         repeatable\n"
     "  --prefix TEXT          of the kernels' names (ref_)\n"
     "  --library PATH         libcuda (libcuda.so.1)\n"
     "  --gpu UUID             else the first in PCI bus order\n"
@@ -39,7 +40,8 @@ static const char usage_text[] =
     "  --loop                 with --only matmul: multiply until the end of stdin\n"
     "  --contexts N           make and give back so many contexts, nothing else\n"
     "  --seed N  --launches N  --graph-nodes N  --bodies N  --matmul N  --tensor N\n"
-    "  --triad-bytes N  --copy-bytes N  --pageable-bytes N  --device-copy-bytes N\n";
+    "  --triad-bytes N  --copy-bytes N  --pageable-bytes N  --device-copy-bytes N\n"
+    "  --dram-bytes N  --l2-bytes N\n";
 
 static void usage(const char *what, const char *value)
 {
@@ -64,6 +66,14 @@ static uint64_t number(const char *name, const char *text, uint64_t least, uint6
     return value;
 }
 
+static uint64_t ring_bytes(const char *name, const char *text)
+{
+    uint64_t size = number(name, text, 128, LARGEST_COPY_BYTES, 128);
+    if (size & (size - 1))
+        usage(name, "not a power of two");
+    return size;
+}
+
 /* What gpud would choose: beyond the cache, and not more than the GPU has room for. */
 static void choose_sizes(struct options *options)
 {
@@ -73,6 +83,12 @@ static void choose_sizes(struct options *options)
     array = (array < free_bytes / 6 ? array : free_bytes / 6) / 4096 * 4096;
     options->triad_bytes = options->triad_bytes ? options->triad_bytes : array;
     options->device_copy_bytes = options->device_copy_bytes ? options->device_copy_bytes : array;
+    options->dram_bytes = options->dram_bytes ? options->dram_bytes : 16 * MIB;
+    while (options->dram_bytes < 4 * (size_t)gpu.l2_bytes)
+        options->dram_bytes *= 2;
+    options->l2_bytes = options->l2_bytes ? options->l2_bytes : MIB;
+    while (options->l2_bytes > 128 && options->l2_bytes > (size_t)gpu.l2_bytes / 4)
+        options->l2_bytes /= 2;
     if (!options->bodies)
         options->bodies = 256 * (unsigned)gpu.sm_count;
 }
@@ -80,7 +96,8 @@ static void choose_sizes(struct options *options)
 int main(int argc, char **argv)
 {
     enum { ONLY = 256, MODULE, PREFIX, LIBRARY, GPU, CUBLAS, ONCE, LOOP, CONTEXTS, SEED, LAUNCHES, NODES, BODIES,
-           MATMUL, TENSOR_N, TRIAD_BYTES, COPY_BYTES, PAGEABLE_BYTES, DEVICE_COPY_BYTES };
+           MATMUL, TENSOR_N, TRIAD_BYTES, COPY_BYTES, PAGEABLE_BYTES, DEVICE_COPY_BYTES,
+           DRAM_BYTES, L2_BYTES };
     static const struct option known[] = {
         {"only", 1, NULL, ONLY}, {"module", 1, NULL, MODULE}, {"prefix", 1, NULL, PREFIX},
         {"library", 1, NULL, LIBRARY}, {"gpu", 1, NULL, GPU}, {"cublas", 1, NULL, CUBLAS},
@@ -89,6 +106,7 @@ int main(int argc, char **argv)
         {"tensor", 1, NULL, TENSOR_N}, {"triad-bytes", 1, NULL, TRIAD_BYTES},
         {"copy-bytes", 1, NULL, COPY_BYTES}, {"pageable-bytes", 1, NULL, PAGEABLE_BYTES},
         {"device-copy-bytes", 1, NULL, DEVICE_COPY_BYTES},
+        {"dram-bytes", 1, NULL, DRAM_BYTES}, {"l2-bytes", 1, NULL, L2_BYTES},
         {NULL, 0, NULL, 0}};
     enum { MOST_MODULES = 16, ITEMS = sizeof items / sizeof *items };
     struct options options = {.seed = 1, .copy_bytes = 64 * MIB, .pageable_bytes = 16 * MIB,
@@ -138,6 +156,8 @@ int main(int argc, char **argv)
         case DEVICE_COPY_BYTES:
             options.device_copy_bytes = number(name, optarg, 16, LARGEST_BYTES, 16);
             break;
+        case DRAM_BYTES: options.dram_bytes = ring_bytes(name, optarg); break;
+        case L2_BYTES: options.l2_bytes = ring_bytes(name, optarg); break;
         default: usage(NULL, NULL);
         }
     }

@@ -18,7 +18,7 @@ TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 SMALL = (
     *(
         option
-        for item in ("launch", "triad", "chase", "nbody", "matmul", "tensor", "types")
+        for item in ("launch", "triad", "memory_latency", "nbody", "matmul", "tensor", "types")
         for option in ("--only", item)
     ),
     *(

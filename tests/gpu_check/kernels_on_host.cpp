@@ -39,6 +39,9 @@ host_run(const char *name, unsigned int grid_x, unsigned int grid_y, unsigned in
     if (!strcmp(name, "ref_empty"))
         body = [] { ref_empty(); };
     CALLED(ref_count) PARAMETER(unsigned int *, 0)); };
+    CALLED(ref_ring) PARAMETER(unsigned long long *, 0), PARAMETER(unsigned, 1),
+        PARAMETER(unsigned, 2), PARAMETER(unsigned, 3)); };
+    CALLED(ref_chase) PARAMETER(const unsigned long long **, 0), PARAMETER(unsigned, 1)); };
     TRIAD(ref_triad);
     TRIAD(ref_triad_4);
     TRIAD(ref_triad_stride);

@@ -57,6 +57,27 @@ def test_every_kernel_of_the_table_is_in_the_source_and_the_other_way_round() ->
     assert written == set(SHAPES)
 
 
+@pytest.mark.parametrize(("n", "step"), [(1, 1), (64, 7), (1024, 1001)])
+def test_a_walk_along_the_ring_comes_by_every_line_once(
+    host: ctypes.CDLL, n: int, step: int
+) -> None:
+    ring = np.zeros(16 * n, np.uint64)
+    place, lines = ctypes.c_uint64(ring.ctypes.data), []
+
+    def launch(name: bytes, grid: int, block: int, *values: Any) -> None:
+        arguments = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+        assert host.host_run(name, grid, 1, block, 1, arguments)
+
+    of_ring = map(ctypes.c_uint, (n, 0x19660D, step))
+    launch(b"ref_ring", 3, 32, ctypes.c_void_p(ring.ctypes.data), *of_ring)
+    for _ in range(n):
+        lines.append((place.value - ring.ctypes.data) // 128)
+        place_at = ctypes.c_void_p(ctypes.addressof(place))
+        launch(b"ref_chase", 1, 1, place_at, ctypes.c_uint(1))
+    assert sorted(lines) == list(range(n))
+    assert place.value == ring.ctypes.data
+
+
 @pytest.mark.parametrize("name", of("triad"))
 @pytest.mark.parametrize("n4", [1, 255, 1024, 5000])
 def test_a_triad_covers_every_element_and_no_more(host: ctypes.CDLL, name: str, n4: int) -> None:
@@ -115,7 +136,7 @@ def test_the_source_compiles_without_spills(tools: Path, architecture: int, tmp_
     output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     result = resources(output.stderr)
     tensor = set() if architecture < 80 else set(of("tensor"))
-    kernels = {*SHAPES, "empty", "count"} - set(of("tensor")) | tensor
+    kernels = {*SHAPES, "empty", "count", "ring", "chase"} - set(of("tensor")) | tensor
     assert set(result) == {f"ref_{name}" for name in kernels}
     assert {name: each["spilled_bytes"] for name, each in result.items()} == dict.fromkeys(
         result, 0

@@ -86,13 +86,16 @@ def test_rates_are_what_the_driver_was_told_to_give(reference: Path, tmp_path: P
     assert figures["submit_cold"]["settled"] is False
 
 
-def test_waits_and_queries_take_the_c_program_as_long_as_gpud(
-    reference: Path, tmp_path: Path
+@pytest.mark.parametrize("probe", ["sync", "memory_latency"])
+def test_a_latency_is_to_the_c_program_what_it_is_to_gpud(
+    reference: Path, tmp_path: Path, probe: str
 ) -> None:
     script = "blocking_ns 30000\nquery_ns 9000\ngraph_launch_ns 20000\ngraph_node_ns 1500\n"
-    figures = document(ended(reference, tmp_path, "--only", "sync", script=script))["figures"]
+    script += "dram_load_ns 611\nl2_load_ns 243\ndevice.0.free_mem 1073741824\n"
+    only = ("--only", probe)
+    figures = document(ended(reference, tmp_path, *only, script=script))["figures"]
     library = build_libcuda(tmp_path, SCRIPT + script)
-    ours = running.run("sync", library, budget_s=60).samples
+    ours = running.run(probe, library, budget_s=60).samples
     assert set(figures) == set(ours)
     for mode, sample in ours.items():
         assert figures[mode]["median"] == pytest.approx(sample["median"], rel=0.01), mode
@@ -186,7 +189,7 @@ def test_a_chain_of_loads_that_ends_in_a_wrong_place_is_found(
     reference: Path, tmp_path: Path
 ) -> None:
     wrong = "corrupt gpud_chase\n"
-    result = ended(reference, tmp_path, "--once", "--only", "chase", script=wrong)
+    result = ended(reference, tmp_path, "--once", "--only", "memory_latency", script=wrong)
     assert (result.returncode, result.stdout) == (1, "")
     assert "gpud_chase: the loads did not end where their addresses lead" in result.stderr
 
