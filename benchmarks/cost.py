@@ -4,11 +4,12 @@
 
 For two machines side by side, plain Linux and one that looks like WSL2, ``gpud run`` goes on with
 its defaults in a home of its own, and after a warm-up its processes are watched for some minutes.
-Children of the schedule are measured one probe at a time and counted as often as an hour has them,
-because the costly ones come once an hour. Drivers are stand-ins: their GPU seconds are computed,
-and CPU seconds hold what a driver takes for a call, without what it takes to compute what a GPU
-would. With ``--library`` the children have a real driver and its first GPU. The budgets are 0.1 %
-of the GPU and 0.5 % of one core; exit code 1 above either.
+Children of the schedule are measured one probe at a time and counted as often as the rounds of a
+day have them, because the costly ones come once an hour and take turns. The row "each round" is the
+CPU of a whole child with cpu_call and launch. Drivers are stand-ins: their GPU seconds are
+computed, and CPU seconds hold what a driver takes for a call, without what it takes to compute what
+a GPU would, and without waits for it. With ``--library`` the children have a real driver and its
+first GPU. The budgets are 0.1 % of the GPU and 0.5 % of one core; exit code 1 above either.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -31,6 +33,7 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from gpud.agent.measure import pace
+from gpud.agent.measure.contexts import GpuContexts
 from gpud.core.sample import Backend, ProbeSpec
 from gpud.core.sections import ScheduleSettings
 from tests.e2e.program import Program, cuda, nvml, program
@@ -150,9 +153,7 @@ def processes_s(gpud: Program) -> dict[str, float]:
 
 def of_children(machine: Machine, library: Path | None) -> tuple[float, float]:
     """Print what each probe costs; return the percent of the GPU and of a core of all."""
-    plan = pace.plan(ScheduleSettings(), wsl2=bool(machine.kernel))
-    beat = pace.Beat(plan.round_s, plan.round_s, plan.small_s, plan.large_s)
-    rounds = 3600 / plan.round_s
+    specs = [msgspec.convert(spec, ProbeSpec) for spec in listed()]
     with tempfile.TemporaryDirectory() as scratch:
         ledger = Path(scratch, "ledger")
         ledger.touch()
@@ -161,29 +162,42 @@ def of_children(machine: Machine, library: Path | None) -> tuple[float, float]:
         served = partial(_served, ledger)
         job = {"cuda_library": str(library), "cache_dir": scratch, "budget_s": 60}
         uuid = served([job])[0][0]["devices"][0]["uuid"]
-        specs = [msgspec.convert(spec, ProbeSpec) for spec in listed()]
-        always = {"cpu_call": None, "launch": uuid}  # in each round; the others come after them
-        base = [{"probe": name, "gpu": gpu, **job} for name, gpu in always.items()]
-        print(f"{machine.name:<12} {'an hour':>8} {'GPU':>9} {'CPU':>9}")
-        row("a process", rounds, 0.0, served([])[1])
+        base = [{"probe": "cpu_call", **job}, {"probe": "launch", "gpu": uuid, **job}]
+        print(f"{machine.name:<14} {'an hour':>8} {'GPU':>9} {'CPU':>9}", flush=True)
         documents, round_s = served(base)
-        row("each round", rounds, documents[-1]["gpu_seconds"], round_s)
-        gpu_s, cpu_s = rounds * documents[-1]["gpu_seconds"], rounds * round_s
+        costs = {"cpu_call": (0.0, round_s), "launch": (documents[-1]["gpu_seconds"], 0.0)}
         for spec in specs:
-            if spec.name in always:
-                continue
-            asked = {"probe": spec.name, "gpu": uuid if spec.backend is Backend.CUDA else None}
-            documents, with_s = served([*base, {**asked, **job}])
-            often, own_s = 3600 / beat.run_s(spec), with_s - round_s
-            row(spec.name, often, documents[-1]["gpu_seconds"], own_s)
-            gpu_s += often * documents[-1]["gpu_seconds"]
-            cpu_s += often * own_s
-    return gpu_s / 36, cpu_s / 36
+            if spec.name not in costs:  # it comes after those of each round
+                asked = {"probe": spec.name, "gpu": uuid if spec.backend is Backend.CUDA else None}
+                documents, with_s = served([*base, {**asked, **job}])
+                costs[spec.name] = documents[-1]["gpu_seconds"], with_s - round_s
+        plan = pace.plan(ScheduleSettings(), wsl2=bool(machine.kernel))
+        gpu_costs_s = {name: gpu_s for name, (gpu_s, _) in costs.items()}
+        often = an_hour(plan, specs, gpu_costs_s, Path(scratch))
+        row("an empty child", often["cpu_call"], 0.0, served([])[1])
+    for name, (gpu_s, cpu_s) in costs.items():
+        row("each round" if name == "cpu_call" else name, often[name], gpu_s, cpu_s)
+    gpu, cpu = (sum(often[name] * cost[i] for name, cost in costs.items()) / 36 for i in range(2))
+    return gpu, cpu
+
+
+def an_hour(
+    plan: pace.PacePlan, specs: list[ProbeSpec], costs_s: dict[str, float], folder: Path
+) -> dict[str, float]:
+    """Play the rounds of a day after those of a young boot; return how often an hour has each."""
+    rounds = pace.Rounds(plan, GpuContexts(folder, "boot", plan.budget))
+    runs, at_s = Counter[str](), 0.0
+    while at_s < 25 * 3600:
+        turn = rounds.begin(specs, at_s, costs_s)
+        if at_s >= 3600:
+            runs.update(spec.name for spec in turn.probes)
+        at_s += rounds.interval_s()
+    return {spec.name: runs[spec.name] / 24 for spec in specs}
 
 
 def row(name: str, often: float, gpu_s: float, cpu_s: float) -> None:
     """Print a line of the table of children."""
-    print(f"{name:<12} {often:>8g} {gpu_s * 1e3:6.0f} ms {cpu_s * 1e3:6.0f} ms", flush=True)
+    print(f"{name:<14} {often:>8.2f} {gpu_s * 1e3:6.0f} ms {cpu_s * 1e3:6.0f} ms", flush=True)
 
 
 def listed() -> list[dict[str, Any]]:

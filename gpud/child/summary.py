@@ -127,15 +127,15 @@ def _split(ordered: Sequence[float]) -> int:
     In ascending values the sum of absolute deviations from a slice's median is the sum of its upper
     half less that of its lower half: with running sums, every cut costs the same.
     """
-    sums = [0.0, *accumulate(ordered)]
-
-    def cost(first: int, last: int) -> float:
-        half = (last - first) // 2
-        return sums[last] - sums[last - half] - (sums[first + half] - sums[first])
-
-    count = len(ordered)
+    sums, count = [0.0, *accumulate(ordered)], len(ordered)
     edge = max(1, math.ceil(LEAST_SHARE * count))
-    return min(range(edge, count - edge + 1), key=lambda cut: cost(0, cut) + cost(cut, count))
+
+    def cost(cut: int) -> float:
+        low, high = cut // 2, (count - cut) // 2
+        below = sums[cut] - sums[cut - low] - sums[low]
+        return below + (sums[count] - sums[count - high] - (sums[cut + high] - sums[cut]))
+
+    return min(range(edge, count - edge + 1), key=cost)
 
 
 def _deviation(ordered: Sequence[float], centre: float) -> float:
