@@ -105,5 +105,12 @@ def test_a_chain_that_leads_elsewhere_publishes_nothing(tmp_path: Path) -> None:
 
 
 def test_memory_latency_takes_half_of_the_free_memory_at_most(tmp_path: Path) -> None:
-    failure = scripted(tmp_path, "memory_latency", f"device.0.free_mem {32 << 20}").failure
+    ended = scripted(tmp_path, "memory_latency", f"device.0.free_mem {32 << 20}")
+    assert list(ended.samples) == [memory_latency.L2]
+    (missing,) = ended.document["missing"]
+    assert (missing["mode"], missing["reason"]) == (memory_latency.DRAM, Reason.OUT_OF_MEMORY)
+
+
+def test_a_card_without_room_for_either_ring_is_the_reason(tmp_path: Path) -> None:
+    failure = scripted(tmp_path, "memory_latency", f"device.0.free_mem {32 << 10}").failure
     assert failure["reason"] == Reason.OUT_OF_MEMORY
