@@ -130,7 +130,7 @@ def sequences(  # noqa: PLR0913  # the last three belong to a single mode each
     reals, nulls = [call.real for call in calls], [call.null for call in calls[:shown]]
     clock = time.perf_counter_ns
     taken, nothing = _nanoseconds(count), _nanoseconds(2 * count)
-    gpu.about(*calls)
+    gpu.about(*calls, *(() if behind is None else (behind,)))
     for place in range(count):
         begun = clock()
         for null in nulls:

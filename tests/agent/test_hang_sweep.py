@@ -28,7 +28,11 @@ NEVER_S = 100.0
 """Budget and limit of a child, the largest there are: its alarm is sent when it hangs."""
 START_UP = {
     name for name in CALLED if name.startswith(("cuInit", "cuDevice", "cuDriver", "cuModule"))
-} - {"cuModuleGetFunction"} | {"cuCtxSetCurrent", "cuEventCreate", "cuStreamCreate"}
+} - {"cuModuleGetFunction", "cuModuleGetGlobal_v2"} | {
+    "cuCtxSetCurrent",
+    "cuEventCreate",
+    "cuStreamCreate",
+}
 OFTEN = 10
 """Calls in a run from which on a function is hung in the middle too."""
 AT_ONCE, LOOK_EVERY_S = 2, 0.02

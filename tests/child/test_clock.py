@@ -91,9 +91,44 @@ def test_a_gpu_without_machine_code_lacks_that_mode_with_the_reason(
 
 
 def test_machine_code_that_a_driver_refuses_is_a_mode_that_is_missing(tmp_path: Path) -> None:
-    ended = scripted(tmp_path, "matmul", f"{SMALL}fail cuModuleLoadDataEx 209 1")
+    # The compiled kernel and the sums that check it are loaded before.
+    ended = scripted(tmp_path, "matmul", f"{SMALL}fail cuModuleLoadDataEx 209 2")
     assert list(ended.samples) == ["matmul"]
     assert ended.document["missing"][0]["detail"].startswith("cuModuleLoadDataEx: ")
+
+
+@pytest.mark.parametrize("script", ["flops_per_second 4e9", "flops_per_second 5e9"])
+def test_a_gpu_too_slow_for_two_products_has_the_figure_of_the_compiled_one(
+    tmp_path: Path, script: str
+) -> None:
+    ended = scripted(tmp_path, "matmul", f"bytes_per_second 1e10\n{script}")
+    assert list(ended.samples) == ["matmul"]
+    (missing,) = ended.document["missing"]
+    assert (missing["mode"], missing["reason"]) == ("pinned", "budget_exceeded")
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "reason", "modes"),
+    [
+        ("cuMemAlloc_v2", 2, "out_of_memory", ["matmul"]),
+        ("cuModuleLoadDataEx", 218, "ptx_rejected", ["matmul"]),
+        # Of a GPU that is lost, or a kernel that fails, the compiled product is not told apart.
+        ("cuModuleLoadDataEx", 4, "device_lost", []),
+        ("cuLaunchKernel", 700, "launch_failed", []),
+    ],
+)
+def test_what_the_pinned_product_lacks_costs_its_figure_and_what_the_gpu_lacks_the_run(
+    tmp_path: Path, function: str, code: int, reason: str, modes: list[str]
+) -> None:
+    log = tmp_path / "calls"
+    assert scripted(tmp_path / "clean", "matmul", f"{SMALL}log {log}").code == 0
+    calls = log.read_text().split()
+    loaded = max(at for at, name in enumerate(calls) if name == "cuModuleLoadDataEx")
+    fault = f"fail {function} {code} {calls[:loaded].count(function)}"
+    document = scripted(tmp_path / "faulty", "matmul", SMALL + fault).document
+    assert [sample["mode"] for sample in document["samples"]] == modes
+    missing = document["missing"][0] if modes else document["failure"]
+    assert missing["reason"] == reason
 
 
 def test_a_warm_up_does_not_end_where_the_clock_waits_before_it_rises(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -56,6 +56,21 @@ def test_a_driver_without_graphs_lacks_the_small_one_alone(
     assert [gap["mode"] for gap in ended.document["missing"]] == ["graph_10"]
 
 
+@pytest.mark.parametrize(
+    ("script", "job"),
+    [("fail cuGraphCreate 901", {}), ("", {"left_out": {sync.GRAPH: "known fault"}})],
+)
+def test_a_small_graph_that_is_not_launched_takes_no_gpu_time(
+    tmp_path: Path, script: str, job: dict[str, Any]
+) -> None:
+    kernel_s = 1e-5
+    slow = f"kernel_ns {kernel_s * 1e9}\n"
+    whole = scripted(tmp_path / "whole", "sync", slow).document
+    part = scripted(tmp_path / "part", "sync", slow + script, **job).document
+    graph_s = whole["gpu_seconds"] - part["gpu_seconds"]
+    assert graph_s == pytest.approx(sync.NODES * sync.COUNT * kernel_s, rel=0.1)
+
+
 def test_a_small_graph_that_may_hang_is_left_out(tmp_path: Path) -> None:
     script = "fail cuGraphCreate 999"  # it is not tried
     ended = scripted(tmp_path, "sync", script, left_out={"graph_10": "known fault"})
@@ -105,5 +120,12 @@ def test_a_chain_that_leads_elsewhere_publishes_nothing(tmp_path: Path) -> None:
 
 
 def test_memory_latency_takes_half_of_the_free_memory_at_most(tmp_path: Path) -> None:
-    failure = scripted(tmp_path, "memory_latency", f"device.0.free_mem {32 << 20}").failure
+    ended = scripted(tmp_path, "memory_latency", f"device.0.free_mem {32 << 20}")
+    assert list(ended.samples) == [memory_latency.L2]
+    (missing,) = ended.document["missing"]
+    assert (missing["mode"], missing["reason"]) == (memory_latency.DRAM, Reason.OUT_OF_MEMORY)
+
+
+def test_a_card_without_room_for_either_ring_is_the_reason(tmp_path: Path) -> None:
+    failure = scripted(tmp_path, "memory_latency", f"device.0.free_mem {32 << 10}").failure
     assert failure["reason"] == Reason.OUT_OF_MEMORY

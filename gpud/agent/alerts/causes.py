@@ -43,16 +43,22 @@ TEXTS: Final = {
 
 
 def likely(
-    before: Runs, after: Runs, changed: Iterable[Cause] = (), messages: Iterable[Cause] = ()
+    before: Runs,
+    after: Runs,
+    changed: Iterable[Cause] = (),
+    messages: Iterable[Cause] = (),
+    *,
+    mode: str = "",
 ) -> tuple[Cause, ...]:
     """Return what may have made the figures worse, the most likely first; never empty.
 
     ``before`` and ``after`` are the conditions of the runs on either side. ``changed`` is what
     differs between their contexts, ``messages`` what else happened, such as one of dxgkrnl.
+    ``mode`` is the stream's.
     """
     first = ordered(changed)
     updated = {cause.kind for cause in first}
-    explained = tuple(cycles.explanation(before, after))
+    explained = tuple(cycles.explanation(before, after, mode))
     updated |= {cause.kind for cause in explained}
     others = map(_renamed, (*messages, *_measured((before, after))))
     unnamed = (cause for cause in others if cause.kind not in updated)

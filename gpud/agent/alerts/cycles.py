@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 FEWEST: Final = 5
 """Runs on either side: the median of fewer means nothing."""
 SLOWER: Final = 0.98
-"""Less of a slowdown is not explained."""
+"""Less of a slowdown is not explained; pinned code that lost more has slowed as well."""
+PINNED: Final = "pinned"
+"""The mode whose machine code no driver compiles."""
 MOST: Final = 0.5
 """Share of a slowdown from which on its cause is named."""
 
@@ -38,22 +40,23 @@ class Parts(NamedTuple):
     hertz: tuple[float, float]
 
 
-def explanation(before: Runs, after: Runs) -> Iterator[Cause]:
+def explanation(before: Runs, after: Runs, mode: str) -> Iterator[Cause]:
     """Yield the cause of most of a slowdown: the clock, or the driver's compiler; or none.
 
-    ``before`` and ``after`` are the conditions of the runs on either side of it.
+    ``before`` and ``after`` are the conditions of the runs on either side of it, ``mode`` is what
+    has slowed.
     """
-    parts = _parts(before, after, "")
+    parts = _parts(before, after, f"{PINNED}." if mode == PINNED else "")
     if parts is None or parts.clock + parts.cycle > math.log(SLOWER):
         return
     if parts.clock <= MOST * (parts.clock + parts.cycle):
         old, new = (f"{hertz / 1e6:.0f} MHz" for hertz in parts.hertz)
         yield Cause(kinds.SM_CLOCK, old, new, kinds.SAME_WORK_OF_A_CYCLE)
         return
-    pinned = _parts(before, after, "pinned.")
-    if pinned is not None and pinned.cycle <= MOST * parts.cycle:
+    pinned = _parts(before, after, f"{PINNED}.")
+    if pinned is not None and pinned.cycle <= max(MOST * parts.cycle, math.log(SLOWER)):
         return  # the GPU itself does less in a cycle
-    detail = None if pinned is None else "pinned machine code is as fast as before"
+    detail = None if pinned is None else "pinned code does as much in a cycle as before"
     code, other = _code(before), _code(after)
     if code is not None and other is not None and code != other:
         old, new = _different(code, other)

@@ -432,7 +432,8 @@ async def _finding(raised: StreamAlarm, history: History, snapshot: Snapshot) ->
             sides = await history.read(
                 queries.conditions_around, raised.key, alarm.since_s, most, slow=slow
             )
-        likely = causes.likely(sides.before, sides.after, changed, _messages(raised, snapshot))
+        messages, mode = _messages(raised, snapshot), raised.key.mode
+        likely = causes.likely(sides.before, sides.after, changed, messages, mode=mode)
     return AlarmFinding(raised.key, raised.unit, alarm, raised.standing.judged, changed, likely)
 
 

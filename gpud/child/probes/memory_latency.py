@@ -12,7 +12,7 @@ from gpud.child.device import BLOCK, Buffer, Outcome, short_of, wrong
 from gpud.child.latency import gpu_time, occupying
 from gpud.child.summary import summarised
 from gpud.child.warmup import warm
-from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
+from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Unit
 
 if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
@@ -64,12 +64,18 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     """Follow a ring that is too large for the cache, and one that fits into it.
 
     Shapes: 15 launches of 1,024 loads each. Units: seconds of GPU time per load.
-    Errors: ``ProbeError``; a chain that ends in the wrong place publishes nothing.
+    A ring for which too little memory is free is ``missing``. Errors: ``ProbeError``; a chain that
+    ends in the wrong place publishes nothing.
     """
     sizes = {DRAM: _outgrowing(gpu.l2_bytes), L2: _fitting(gpu.l2_bytes)}
     free_bytes = gpu.memory()[0]
+    missing: tuple[Missing, ...] = ()
     if sizes[DRAM] + 2 * gpu.l2_bytes > free_bytes * SPEC.vram_share:
-        raise short_of(free_bytes, "a ring that the cache does not hold")
+        short = short_of(free_bytes, "a ring that the cache does not hold").failure
+        missing = (Missing(DRAM, short.reason, short.detail),)
+        del sizes[DRAM]
+    if sizes[L2] > free_bytes * SPEC.vram_share:
+        raise short_of(free_bytes, "a ring that the cache holds")
     empty = gpu.launch(gpu.kernel("gpud_empty"), (1, 1), (1, 1))  # as long to queue as a chase
     warmth = warm(gpu, budget, run_s=WARM_RUN_S, most_gpu_s=WARM_GPU_S)
     samples = []
@@ -89,7 +95,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
         samples.append(summarised(per_load_s, mode=mode, unit=SPEC.unit))
         conditions[f"{mode}_bytes"] = size
         gpu.free(ring.memory)
-    return Outcome(tuple(samples), (), conditions)
+    return Outcome(tuple(samples), missing, conditions)
 
 
 def _outgrowing(cache_bytes: int) -> int:

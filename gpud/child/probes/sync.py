@@ -63,15 +63,15 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
         QUERY: sequences(gpu, (empty, gpu.query()), COUNT, budget, visible=2, behind=gpu.wait),
     }
     verify_launches(gpu, seed)
+    gpu.account(each_s * (WARM_UP + 2 * COUNT + BURST))
     missing = []
     if reason := gpu.left_out.get(GRAPH):
         missing.append(Missing(GRAPH, Reason.LEFT_OUT, reason))
     else:
         try:  # last: what is verified by now stays, whatever becomes of the graph
-            timed[GRAPH] = _graph(gpu, empty, budget)
+            timed[GRAPH] = _graph(gpu, empty, each_s, budget)
         except ProbeError as error:
             missing.append(Missing(GRAPH, error.failure.reason, error.failure.detail))
-    gpu.account(each_s * (WARM_UP + 2 * COUNT + BURST + NODES * (COUNT + 1)))
     conditions: dict[str, Condition] = {"settled": warmth.settled, "warm_up_runs": warmth.runs}
     samples = tuple(each.sample(mode, SPEC.unit) for mode, each in timed.items())
     return Outcome(samples, tuple(missing), conditions)
@@ -85,7 +85,8 @@ def _blocking(gpu: Gpu, empty: Call, each_s: float, budget: Budget) -> Timed:
     return bounded(timed, 2, timed.net_s + hidden_s)
 
 
-def _graph(gpu: Gpu, empty: Call, budget: Budget) -> Timed:
+def _graph(gpu: Gpu, empty: Call, each_s: float, budget: Budget) -> Timed:
     graph = gpu.graph(empty, NODES)
+    gpu.account(each_s * NODES * (COUNT + 1))
     gpu.perform(graph)  # the first launch of a graph also sends it to the GPU
     return sequences(gpu, (graph, gpu.wait), COUNT, budget)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent.alerts.causes import likely
+from gpud.agent.alerts.cycles import PINNED
 from gpud.core.alerts import Cause
 from gpud.show.words import cause_words
 
@@ -137,7 +138,7 @@ NO_PINNED: Run = {"pinned.work_per_cycle": None}
     ("other", "words_"),
     [
         ({"sm_clock_hertz": 1.5e9}, "SM clock 1800 MHz -> 1500 MHz (a cycle does as much as"),
-        (HALF, "the driver's compiler makes slower code: pinned machine code is as fast as before"),
+        (HALF, "the driver's compiler makes slower code: pinned code does as much in a cycle as"),
         (
             HALF | OTHER_CODE,
             "code by the driver's compiler 128 registers, 0 B local -> 120 registers, 64 B local (",
@@ -148,6 +149,7 @@ NO_PINNED: Run = {"pinned.work_per_cycle": None}
         ),
         # Not the compiler: the GPU does less in a cycle, whoever made the code; or nobody knows.
         (HALF | OTHER_CODE | {"pinned.work_per_cycle": 3500.0}, "driver 572.16 -> 576.02"),
+        (HALF | OTHER_CODE | {"pinned.work_per_cycle": 5500.0}, "driver 572.16 -> 576.02"),
         (HALF | NO_PINNED, "driver 572.16 -> 576.02"),
         (OTHER_CODE, "driver 572.16 -> 576.02"),
         ({"sm_clock_hertz": None}, "driver 572.16 -> 576.02"),
@@ -155,6 +157,19 @@ NO_PINNED: Run = {"pinned.work_per_cycle": None}
 )
 def test_what_explains_the_figures_comes_before_the_update(other: Run, words_: str) -> None:
     first, *_ = likely(runs(CLOCKED), runs(CLOCKED | other), [UPDATE])
+    assert cause_words(first).startswith(words_)
+
+
+@pytest.mark.parametrize(
+    ("other", "words_"),
+    [
+        (HALF | OTHER_CODE, "driver 572.16 -> 576.02"),
+        (HALF | OTHER_CODE | {"pinned.work_per_cycle": 3500.0}, "driver 572.16 -> 576.02"),
+        ({"pinned.sm_clock_hertz": 1.5e9}, "SM clock 1800 MHz -> 1500 MHz (a cycle does as much"),
+    ],
+)
+def test_pinned_machine_code_is_never_slow_by_the_compiler(other: Run, words_: str) -> None:
+    first, *_ = likely(runs(CLOCKED), runs(CLOCKED | other), [UPDATE], mode=PINNED)
     assert cause_words(first).startswith(words_)
 
 
