@@ -256,13 +256,15 @@ async def run_program(  # noqa: PLR0913  # each is one thing a caller chooses
     started: Callable[[ProcessRef], None] = lambda _: None,
     environment: Mapping[str, str] = ENVIRONMENT,
     stdin: bytes = b"",
+    kill: bool = True,
 ) -> Ended:
     """Run the first program that is at one of the absolute ``places``, without touching them.
 
     ``/usr/lib/wsl`` and ``/mnt/c`` come over 9p, and a server that hangs keeps whoever opens, lists
     or executes there in a sleep that no signal ends; ``Popen`` itself waits for the exec of its
     child. So a shell, which lies on the distribution's own disk, looks for the program and becomes
-    it. One that writes more than a MiB is killed then. Exit code ``NOT_THERE`` where there is none.
+    it. One that writes more than a MiB is killed then. ``kill`` False: neither is one
+    that does not end in time, nor that one. Exit code ``NOT_THERE`` where there is none.
     Errors: ``OSError`` when the shell cannot be started.
     """
     return await run(
@@ -273,6 +275,7 @@ async def run_program(  # noqa: PLR0913  # each is one thing a caller chooses
         started=started,
         environment=environment,
         end_talkative=True,
+        kill=kill,
     )
 
 

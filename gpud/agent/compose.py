@@ -39,7 +39,7 @@ from gpud.agent.serve.local.actions import Actions
 from gpud.agent.serve.local.socket import SocketServer
 from gpud.agent.serve.metrics import machineid
 from gpud.agent.serve.metrics.collector import SnapshotCollector
-from gpud.agent.state import files, recent
+from gpud.agent.state import files, presence, recent
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
 from gpud.agent.state.known_faults import KnownFaultWatch
@@ -113,6 +113,7 @@ class Agent:
                     platform=facts,
                     identity=machineid.facts(settings.state_dir, os.uname().nodename),
                     library_configured=bool(settings.cuda.library or settings.nvml.library),
+                    dxg_asked=presence.DXG not in settings.telemetry.disabled,
                 ),
                 pace=self._pace(),
             )

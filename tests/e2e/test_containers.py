@@ -13,12 +13,16 @@ import pytest
 
 from tests.e2e.program import cuda, program
 from tests.root.sample import PRINTED, gpu_docker, usable
+from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root, dockerd and busybox-static")
 
 GPU = "NVIDIA GeForce RTX 4070 (stand-in)"
 ON_THAT_GPU = PRINTED.replace("NVIDIA RTX A2000 Laptop GPU", GPU)
 LABELS = {"gpu": "0", "probe": "container_nbody", "mode": "nbody"}
+STORED = (
+    "SELECT gpu_uuid, median FROM runs JOIN samples ON run_id = id WHERE probe = 'container_nbody'"
+)
 
 
 def test_the_containers_figure_is_published_compared_and_kept() -> None:
@@ -37,12 +41,8 @@ def test_the_containers_figure_is_published_compared_and_kept() -> None:
             lambda d: (d["containers"] or {}).get("ratio") is not None, "the comparison"
         )
         metrics = gpud.metrics()
-        gpud.stop()
         with closing(sqlite3.connect(gpud.home / "var/lib/gpud/gpud.db")) as database:
-            stored = database.execute(
-                "SELECT gpu_uuid, median FROM runs JOIN samples ON run_id = id"
-                " WHERE probe = 'container_nbody'"
-            ).fetchall()
+            stored = until(lambda: database.execute(STORED).fetchall(), "the stored run")
     published = {
         name: {labels: value for (n, labels), value in metrics.items() if n == name}
         for name in ("gpud_probe_flops_per_second", "gpud_container_flops_ratio")

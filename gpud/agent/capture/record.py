@@ -313,6 +313,7 @@ class ProgramStart:
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
     trouble: str | None = None
+    kill: bool = True
 
 
 async def _programs(settings: Settings, *, smi: bool) -> dict[str, RecordedProgram | None]:
@@ -339,7 +340,9 @@ async def _programs(settings: Settings, *, smi: bool) -> dict[str, RecordedProgr
         for name, *arguments in (("wsl.exe", "--version"), ("cmd.exe", "/d", "/c", "ver")):
             starts[name] = of_windows(windows.places(root, f"{windows.SYSTEM}/{name}"), *arguments)
     if smi and in_wsl:
-        starts["nvidia-smi"] = ProgramStart(nvidia_smi.places(settings), query, ENVIRONMENT)
+        kill = not settings.cuda.leaves_hung(platform.facts(root).get("kernel", ""))
+        places = nvidia_smi.places(settings)
+        starts["nvidia-smi"] = ProgramStart(places, query, ENVIRONMENT, kill=kill)
         starts["nvidia-smi.exe"] = of_windows(nvidia_smi_exe.places(settings), *query)
     answers = await asyncio.gather(*(_started(start) for start in starts.values()))
     return dict(zip(starts, answers, strict=True))
@@ -356,12 +359,13 @@ async def _started(start: ProgramStart) -> RecordedProgram | None:
             deadline_s=DEADLINE_S,
             grace_s=GRACE_S,
             environment=start.environment,
+            kill=start.kill,
         )
     except OSError as error:
         return RecordedProgram(arguments=arguments, error=f"cannot start: {error.strerror}")
     if ended.code == children.NOT_THERE and not ended.stdout:
         return None
-    if ended.killed:
+    if ended.killed or ended.code is None:
         return RecordedProgram(arguments=arguments, error=f"no answer within {DEADLINE_S:g} s")
     return RecordedProgram(
         arguments=arguments,

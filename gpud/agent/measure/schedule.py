@@ -94,6 +94,7 @@ class Schedule:
         self._broken: dict[str, str] = {}
         self._reported = False
         self._resting: set[str] = set()
+        self._late: dict[str, datetime] = {}  # jobs that a pause made late, and when they may run
         self._scheduler = AsyncIOScheduler(timezone=MONOTONIC)
 
     def every(  # noqa: PLR0913  # each is one choice for a job
@@ -127,6 +128,7 @@ class Schedule:
     async def _run_job(self, name: str, job: Work, *args: object) -> None:
         if task := asyncio.current_task():
             task.set_name(name)
+        self._late.pop(name, None)
         try:
             await job(*args)
         except asyncio.CancelledError:  # at the end; APScheduler would call it a failure
@@ -136,6 +138,9 @@ class Schedule:
             self._failed(name, error)
         else:
             self._recovered(name)
+        late = self._late.get(name)
+        if late is not None and late <= datetime.now(MONOTONIC):  # refused beside this run
+            await self._run_job(name, job, *args)
 
     async def task(self, name: str, work: Work) -> None:
         """Run a task until it returns; after a failure it is begun again."""
@@ -166,6 +171,8 @@ class Schedule:
         earliest = datetime.now(MONOTONIC) + timedelta(seconds=rest_s)
         for job in map(self._scheduler.get_job, self._resting):
             due = job.next_run_time - timedelta(seconds=paused_s)
+            if due < earliest:
+                self._late[job.id] = earliest
             job.modify(next_run_time=max(due, earliest))
 
     def stop(self) -> None:

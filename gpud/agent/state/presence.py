@@ -144,13 +144,13 @@ def nothing_expected(snapshot: Snapshot) -> Nothing | None:
 
 
 def may_be_nothing(snapshot: Snapshot) -> bool:
-    """Say whether it is too early for ``nothing_expected``: one source has spoken, and only once.
+    """Return whether it is too early for ``nothing_expected``: the machine itself was not read yet.
 
-    The sources of a collection follow each other within a second, the machine's own among them.
+    The first round of probes and the first collection of telemetry begin at one moment.
     """
-    telemetry = snapshot.telemetry
-    early = DXG not in telemetry.answers and sum(telemetry.failures.values()) <= 1
-    return early and not snapshot.machine.library_configured and not snapshot.changes.expected
+    machine = snapshot.machine
+    early = machine.dxg_asked and DXG not in snapshot.telemetry.answers
+    return early and not machine.library_configured and not snapshot.changes.expected
 
 
 def cuda(snapshot: Snapshot, nothing: Nothing | None, devices: Health | None) -> Health | None:
@@ -168,6 +168,8 @@ def cuda(snapshot: Snapshot, nothing: Nothing | None, devices: Health | None) ->
         return Health(Level.DEGRADED, first.reason, detail, first.advice)
     if nothing is not None:
         return Health(Level.OK, nothing.reason, nothing.detail, nothing.fix)
+    if failure.reason in _NO_DRIVER and may_be_nothing(snapshot):
+        return None
     fix = _fix_of_others(snapshot, failure) or _lost_fix(devices, failure) or failure.advice
     return Health(Level.FAILED, failure.reason, failure.detail, fix)
 

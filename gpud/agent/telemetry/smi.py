@@ -101,6 +101,7 @@ class NvidiaSmi:
         """Start it and read its answer. ``Errors: TelemetryError``."""
         sysroot = self.context.settings.sysroot
         in_windows = program.platform is None
+        kernel = self.context.board.read().machine.platform.get("kernel", "")
         environment = windows.environment(sysroot) if in_windows else children.ENVIRONMENT
         self.context.count_process()
         try:
@@ -110,6 +111,7 @@ class NvidiaSmi:
                 deadline_s=self._deadline_s,
                 started=self._note_process,
                 environment=environment,
+                kill=in_windows or not self.context.settings.cuda.leaves_hung(kernel),
             )
         except OSError as error:
             words = f"{self._name}: {children.SHELL} cannot be started: {error.strerror}"
@@ -132,7 +134,8 @@ class NvidiaSmi:
         words = f"{self._name}: {program.places[0]} did not answer within {self._deadline_s:g} s"
         if ended.code is None and (process := self._note.process) is not None:
             state = children.condition(process) or "gone since"
-            words += f"; process {process.pid} was killed and is still there ({state})"
+            end = "was killed and is still there" if ended.killed else "is left alone"
+            words += f"; process {process.pid} {end} ({state})"
         return TelemetryError(
             words, reason="hung", fix=smi_output.exit_fix("hung", program.platform)
         )

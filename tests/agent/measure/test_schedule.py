@@ -8,6 +8,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from apscheduler.events import EVENT_JOB_MAX_INSTANCES
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,6 +56,26 @@ async def test_after_a_night_asleep_a_missed_run_is_made_up_for_once() -> None:
     await asyncio.wait_for(job.done.wait(), SOON_S)
     assert 59 < next_in_s(schedule) <= 60
     assert job.runs == 1
+    schedule.stop()
+
+
+async def test_a_run_that_goes_on_across_a_night_is_followed_by_the_one_that_was_missed() -> None:
+    schedule, begun = Schedule(Board(snapshots.bare())), asyncio.Semaphore(0)
+    refused, rested = asyncio.Event(), asyncio.Event()
+
+    async def job() -> None:
+        begun.release()
+        await rested.wait()
+
+    schedule.every(60, "job", job)
+    schedule._scheduler.add_listener(lambda _: refused.set(), EVENT_JOB_MAX_INSTANCES)
+    schedule.start()
+    await asyncio.wait_for(begun.acquire(), SOON_S)
+    schedule.after_pause(8 * HOUR_S, rest_s=0.0)
+    await asyncio.wait_for(refused.wait(), SOON_S)
+    rested.set()
+    await asyncio.wait_for(begun.acquire(), SOON_S)
+    assert 50 < next_in_s(schedule) <= 60
     schedule.stop()
 
 

@@ -62,10 +62,12 @@ def machine(
     nvml: str | None = "library_missing",
     expected: tuple[str, ...] = (),
     configured: bool = False,
+    dxg_asked: bool = False,
 ) -> Snapshot:
     """A machine that was looked at, before CUDA was asked."""
     platform = {"wsl": wsl, "kernel": KERNELS[wsl]}
     snapshot = made("1", 0.0, platform=platform, library_configured=configured)
+    snapshot = altered(snapshot, dxg_asked=dxg_asked)
     known = {uuid: Expected(f"card {uuid}") for uuid in expected}
     snapshot = remembered(known, 1.0)(snapshot)
     if nvml is not None:
@@ -182,11 +184,17 @@ def test_an_empty_driver_store_says_nothing_beside_a_cuda_and_nothing_in_a_conta
     assert nothing_expected(altered(snapshot, inventory=Inventory(failure=NONE))) is None
 
 
-def test_nvml_is_not_said_to_fail_a_moment_before_it_is_known_that_there_is_no_gpu() -> None:
-    first = machine(exposed=None)
-    assert "nvml" not in first.health
-    again = source_answered(first.telemetry.answers["nvml"], 2.0)(first)
-    assert again.health["nvml"].level is Level.FAILED
+@pytest.mark.parametrize("failure", [MISSING, NONE])
+def test_nothing_is_said_to_fail_a_moment_before_it_is_known_that_there_is_no_gpu(
+    failure: Failure,
+) -> None:
+    early = machine(exposed=None, dxg_asked=True)
+    early = inventory_taken(Inventory(failure=failure), 2.0)(early)
+    assert not early.health.keys() & {"cuda", "nvml"}
+    for exposed, level in (("no", Level.OK), ("yes", Level.FAILED)):
+        reading = Reading(None, "exposed", exposed, "dxg")
+        late = source_answered(Answer("dxg", 1, 2.0, 2.0, (reading,)), 2.0)(early)
+        assert (late.health["cuda"].level, late.health["nvml"].level) == (level, level)
 
 
 def test_what_nvml_has_shown_is_a_gpu_still_when_nvml_itself_is_gone() -> None:

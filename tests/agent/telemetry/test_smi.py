@@ -132,6 +132,24 @@ async def test_a_program_that_hangs_is_killed_once_and_not_started_again(world: 
         os.kill(int(pids.read_text()), 0)
 
 
+async def test_a_program_that_hangs_in_wsl2_is_left_alone_and_no_other_is_started(
+    world: World,
+) -> None:
+    world.kernel(WSL2)
+    fifo, pids = world.root / "fifo", world.root / "pids"
+    os.mkfifo(fifo)
+    path = world.program("bin/nvidia-smi", f"echo $$ >>{pids}\nread answer <{fifo}")
+    source = world.source(path, deadline_s=0.5)
+    answer = await world.answer(source)
+    (pid,) = pids.read_text().split()
+    assert (answer.reason, f"process {pid} is left alone" in str(answer.detail)) == ("hung", True)
+    world.later(100_000)
+    assert await world.collect(world.source(path)) is None
+    os.kill(int(pid), 0)  # it is there
+    with fifo.open("w") as file:
+        file.write("\n")
+
+
 @pytest.mark.parametrize("boot_id", ["", "not json", "another"])
 async def test_a_note_of_another_boot_or_a_damaged_one_prevents_no_start(
     world: World, boot_id: str
@@ -258,6 +276,10 @@ async def test_while_the_driver_hangs_it_is_not_started(world: World) -> None:
     for state in (State.OPEN, State.STUCK, State.HALF_OPEN):
         post(world.board, breaker_changed(Standing(state), world.wall_s))
         assert await world.collect(source) is None
-    assert world.starts == []
     post(world.board, breaker_changed(Standing(State.CLOSED), world.wall_s))
+    for reason in ("hung", "stuck"):
+        world.told("nvml", reason)
+        assert await world.collect(source) is None
+    assert world.starts == []
+    world.told("nvml", "failed")
     assert await world.collect(source) is not None

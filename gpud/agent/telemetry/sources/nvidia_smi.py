@@ -36,6 +36,9 @@ class LinuxSmi(NvidiaSmi):
         breaker, machine = snapshot.measure.breaker, snapshot.machine.platform
         if breaker is not None and breaker.state is not State.CLOSED:
             return None
+        nvml = snapshot.telemetry.answers.get("nvml")
+        if nvml is not None and nvml.reason in {"hung", "stuck"}:
+            return None
         if not settings.telemetry.nvidia_smi and not machine.get("wsl"):
             return None
         return SmiProgram(places(settings), advice.of(machine))
