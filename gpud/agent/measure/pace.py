@@ -40,7 +40,9 @@ LARGE_GPU_RATIO: Final = 0.0005
 SAVED_S: Final = 7200.0
 """So much time at most may a round make up for."""
 LATE_S: Final = 5400.0
-"""After this a large probe comes before others, so that none takes more than two hours."""
+"""After this a large probe comes before others: none takes more than two hours where one run of
+each is 3.6 s of GPU time together at most.
+"""
 LIST: Final = ""
 """The list of GPUs, among the names of probes: it is taken as often as a large one runs."""
 NO_COSTS: Final[Mapping[str, float]] = MappingProxyType({})
