@@ -79,7 +79,8 @@ PINNED = {
 }
 """Kernels that are shipped as machine code too: architectures, and the assembler of each.
 
-It is the oldest there is: drivers load what assemblers of their own age and older ones have made.
+It is the oldest of ``ASSEMBLERS`` for each: drivers load what assemblers of their own age and
+older ones have made.
 """
 
 

@@ -12,6 +12,8 @@ from enum import StrEnum
 from statistics import median
 from typing import TYPE_CHECKING
 
+from gpud.child.products import shares
+
 from .processes import Figure, Run
 
 if TYPE_CHECKING:
@@ -124,9 +126,9 @@ ROWS = (
 def on(capability: str, row: Row) -> Row:
     """Give the row for a GPU: where cuBLAS has instructions that gpud's kernel has not, a share.
 
-    Hopper has ``wgmma`` and the Blackwell of data centres ``tcgen05``.
+    Such are those that gpud's own runs have a note about.
     """
-    newer = capability.partition(".")[0] in {"9", "10"}
+    newer = bool(shares(capability))
     return replace(row, target=NO_TARGET) if newer and row.target is TENSOR_LIBRARY else row
 
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from gpud.core.settings import Settings
 
 CONTAINERS_S: Final = 5.0
-"""Root writes its status as often, and a container measures once an hour."""
+"""Root writes its status as often; a container measures every six hours unless set."""
 HTTP_CLOSE_S: Final = 2.0
 
 log = structlog.get_logger()

@@ -163,7 +163,7 @@ class DxgKind(StrEnum):
 class KernelTrouble(msgspec.Struct, frozen=True):
     """The last line of the kernel's log that tells of real trouble with the GPU's bus.
 
-    Units: ``at_s`` is Unix time, None for a line from before a sleep of the machine.
+    Units: ``at_s`` is Unix time, None where the machine may have slept since.
     """
 
     reason: str  # a ``DxgKind``
@@ -174,7 +174,7 @@ class KernelTrouble(msgspec.Struct, frozen=True):
 class FaultTrace(msgspec.Struct, frozen=True):
     """Lines and frames of the kernel's log that match an entry of the catalogue of known faults.
 
-    Units: ``at_s`` is Unix time, None for a line from before a sleep of the machine.
+    Units: ``at_s`` is Unix time, None where the machine may have slept since.
     """
 
     count: int

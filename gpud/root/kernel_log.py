@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpud.core.report import KernelLogReport, KernelTrouble
+from gpud.core.wsl import is_wsl2
 from gpud.known_issues.catalogue import TextOrigin, catalogue
 from gpud.known_issues.matching import patterns
 from gpud.root import dxg
@@ -27,6 +28,10 @@ LOOK_EVERY_S = 1.0
 OPEN_AGAIN_S = 60.0
 FRESH_S = 5.0
 """Between two looks: a line is then of now, whatever the clock of the log says."""
+NEW_S = 60.0
+"""In WSL2 a line that the first look finds has a moment when it is newer than this."""
+PARTED_S = 1.0
+"""A parting of two clocks from which on the machine has slept, or its time was set."""
 MOST_RECORDS = 500
 """Records taken at one look. More arrive only in a flood, which then overwrites some of them."""
 LARGEST_RECORD = 8192
@@ -40,8 +45,15 @@ _WHY = {
 
 
 def slept_since_boot_s() -> float:
-    """Return for how many seconds the machine has slept since its boot."""
+    """Return for how many seconds the machine has slept since its boot, by its own kernel."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+
+
+def _is_wsl2(osrelease: Path) -> bool:
+    try:
+        return is_wsl2(osrelease.read_text())
+    except OSError:
+        return False
 
 
 class KernelLog:
@@ -62,6 +74,8 @@ class KernelLog:
         self._fd = -1
         self._number = -1  # of the last record
         self._empty_at_s = -math.inf  # Unix time of the last look that left nothing
+        self._offset_s: float | None = None  # between both clocks at that look
+        self._wsl2 = _is_wsl2(Path(sysroot, "proc/sys/kernel/osrelease"))
         self._next_s = 0.0
         self._unreadable: tuple[str, str] | None = ("unread", "nobody has looked yet")
         self._overruns = 0
@@ -117,6 +131,7 @@ class KernelLog:
                 continue
             if not raw:
                 self._empty_at_s = time.time()
+                self._offset_s = self._empty_at_s - self._boot_s()
                 return
             self._take(raw)
 
@@ -132,11 +147,18 @@ class KernelLog:
         self._traces.take(line, at_s)
 
     def _moment_s(self, line: dxg.Line) -> float | None:
-        """Return the Unix time of a line; None for an old one of a machine that has slept."""
-        now_s = time.time()
+        """Return the Unix time of a line; None where the machine may have slept since then.
+
+        A pause of WSL2 shows in nothing but wall and monotonic clock that part, between two looks.
+        """
+        now_s, boot_s = time.time(), self._boot_s()
         if 0 <= now_s - self._empty_at_s <= FRESH_S:
             return now_s
-        return None if self._slept_s() > 1.0 else now_s - self._boot_s() + line.at_s
+        if self._offset_s is None:
+            slept = self._wsl2 and boot_s - line.at_s > NEW_S
+        else:
+            slept = abs(now_s - boot_s - self._offset_s) > PARTED_S
+        return None if slept or self._slept_s() > PARTED_S else now_s - boot_s + line.at_s
 
     def _opened(self) -> bool:
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY

@@ -135,6 +135,7 @@ def test_cublas_has_a_target_but_where_it_has_instructions_of_its_own() -> None:
         ("8.9", Verdict.MISSED),
         ("9.0", Verdict.NO_TARGET),
         ("10.0", Verdict.NO_TARGET),
+        ("11.0", Verdict.NO_TARGET),
         ("12.0", Verdict.MISSED),
     ):
         judged = compare.judged(compare.on(capability, LIBRARY), [turn], {})

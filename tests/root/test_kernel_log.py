@@ -205,6 +205,63 @@ def test_moment_of_a_line_from_before_a_sleep_is_not_known_and_that_of_a_new_one
     log.close()
 
 
+class Clocks:
+    """Clocks of a machine in WSL2: while Windows pauses it, all but the wall's stand."""
+
+    def __init__(self, kernel: Kernel, patch: pytest.MonkeyPatch) -> None:
+        self.boot_s, self.wall_s = 1000.0, 1.7e9
+        file = kernel.sysroot / "proc/sys/kernel/osrelease"
+        file.parent.mkdir(parents=True)
+        file.write_text("6.6.87.2-microsoft-standard-WSL2\n")
+        patch.setattr(time, "time", lambda: self.wall_s)
+
+    def pass_by(self, for_s: float, paused_s: float = 0.0) -> None:
+        self.boot_s += for_s
+        self.wall_s += for_s + paused_s
+
+    def log(self, kernel: Kernel) -> KernelLog:
+        return KernelLog(str(kernel.sysroot), boot_s=lambda: self.boot_s, slept_s=lambda: 0.0)
+
+
+def moment_of_last(log: KernelLog) -> float | None:
+    last = log.report().last
+    assert last is not None
+    return last.at_s
+
+
+def test_moment_of_a_line_from_before_a_pause_of_wsl2_is_not_known(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks = Clocks(kernel, monkeypatch)
+    log = clocks.log(kernel)
+    log.step(clocks.boot_s)
+    kernel.says(LOST, at_s=clocks.boot_s)
+    clocks.pass_by(2.0, paused_s=8 * 3600.0)
+    log.step(clocks.boot_s)
+    assert moment_of_last(log) is None
+    kernel.says(LOST, at_s=clocks.boot_s)
+    clocks.pass_by(60.0)  # root had no time to look
+    log.step(clocks.boot_s)
+    assert moment_of_last(log) == pytest.approx(clocks.wall_s - 60.0)
+    log.close()
+
+
+@pytest.mark.parametrize(("ago_s", "is_known"), [(30.0, True), (600.0, False)])
+def test_at_the_first_look_in_wsl2_only_a_new_line_has_a_moment(
+    kernel: Kernel,
+    monkeypatch: pytest.MonkeyPatch,
+    ago_s: float,
+    is_known: bool,  # noqa: FBT001  # a table
+) -> None:
+    """Whether Windows has paused the machine since the line was written cannot be known."""
+    clocks = Clocks(kernel, monkeypatch)
+    kernel.says(LOST, at_s=clocks.boot_s - ago_s)
+    log = clocks.log(kernel)
+    log.step(clocks.boot_s)
+    assert moment_of_last(log) == (pytest.approx(1.7e9 - ago_s) if is_known else None)
+    log.close()
+
+
 @pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="needs a kernel log to read")
 def test_the_real_log_can_be_read_twice_and_loses_nothing() -> None:
     def sequence() -> list[int]:

@@ -40,7 +40,9 @@ LARGE_GPU_RATIO: Final = 0.0005
 SAVED_S: Final = 7200.0
 """So much time at most may a round make up for."""
 LATE_S: Final = 5400.0
-"""After this a large probe comes before others, so that none takes more than two hours."""
+"""After this a large probe comes before others: none takes more than two hours where one run of
+each is 3.6 s of GPU time together at most.
+"""
 LIST: Final = ""
 """The list of GPUs, among the names of probes: it is taken as often as a large one runs."""
 NO_COSTS: Final[Mapping[str, float]] = MappingProxyType({})
@@ -124,7 +126,7 @@ class Turn(NamedTuple):
 
 
 class Rounds:
-    """What is due in each round, by when it was due last and by how many contexts are left.
+    """What is due in each round, by when it ran last and by how many contexts are left.
 
     Large probes on a GPU rotate: a round takes those that are overdue most, in intervals of their
     own, as long as their GPU time lasts.
@@ -133,11 +135,12 @@ class Rounds:
     def __init__(self, plan: PacePlan, contexts: GpuContexts) -> None:
         self._plan = plan
         self._contexts = contexts
-        self._due_s: dict[str, float] = {}  # by probe, in seconds of CLOCK_MONOTONIC
+        self._due_s: dict[str, float] = {}  # the last round it ran in, by probe, of CLOCK_MONOTONIC
         self._gpu_s: float | None = None  # when the GPU last took part
         self._on_battery = False
         self._saved_s = 0.0  # of GPU time, for large probes
         self._begun_s: float | None = None  # the last round, of CLOCK_MONOTONIC
+        self._costs_s: dict[str, float] = {}  # of the probes of the last round that have not run
 
     def interval_s(self) -> float:
         """Return the seconds to the next round."""
@@ -154,7 +157,8 @@ class Rounds:
     ) -> Turn:
         """Count a round that begins at ``now_s`` of CLOCK_MONOTONIC; return what is due in it.
 
-        ``costs_s`` has the GPU seconds of the last run of each probe, where they are known.
+        A probe stays due until it ``ran``. ``costs_s`` has the GPU seconds of the last run of each
+        probe, where they are known.
         """
         interval_s, gpu = self.interval_s(), self._gpu_due(now_s)
         rests = gpu and on_battery and self._rests(now_s)
@@ -173,9 +177,9 @@ class Rounds:
             self._gpu_s = now_s
         listed = is_due(self._plan.large_s, self._since_s(LIST, now_s), interval_s)
         look = gpu and not rests and listed
-        names = [spec.name for spec in probes] + [LIST] * look
-        self._due_s |= dict.fromkeys(names, now_s)
-        return Turn(probes, look, resting, self._rest_until_s() if rests else None)
+        if look:
+            self._due_s[LIST] = now_s
+        return Turn(probes, look, resting, self._rest_until_s(now_s) if rests else None)
 
     def _afforded(
         self, due: list[ProbeSpec], now_s: float, costs_s: Mapping[str, float]
@@ -184,6 +188,7 @@ class Rounds:
         ratio = self._plan.large_gpu_ratio
         since_s = 0.0 if self._begun_s is None else now_s - self._begun_s
         self._begun_s = now_s
+        self._costs_s = dict.fromkeys((spec.name for spec in due), 0.0)
         if ratio is None:
             return due
         self._saved_s = min(self._saved_s + ratio * max(since_s, 0.0), ratio * SAVED_S)
@@ -195,13 +200,21 @@ class Rounds:
                 return True, math.inf
             return since_s >= LATE_S, since_s / (1 if since_s >= LATE_S else self._every_s(spec))
 
-        waiting = set()
+        waiting, left_s = set(), self._saved_s
         for spec in sorted(large, key=overdue, reverse=True):
-            if self._saved_s <= 0 and spec.name in self._due_s:
+            if left_s <= 0 and spec.name in self._due_s:
                 waiting.add(spec.name)
             else:
-                self._saved_s -= costs_s.get(spec.name, 0.0)
+                self._costs_s[spec.name] = costs_s.get(spec.name, 0.0)
+                left_s -= self._costs_s[spec.name]
         return [spec for spec in due if spec.name not in waiting]
+
+    def ran(self, spec: ProbeSpec) -> None:
+        """Count a run of this round, on the first GPU only: what is skipped stays due, for free."""
+        cost_s = self._costs_s.pop(spec.name, None)
+        if cost_s is not None and self._begun_s is not None:
+            self._due_s[spec.name] = self._begun_s
+            self._saved_s -= cost_s
 
     def paused(self, paused_s: float) -> None:
         """Bring what is due nearer by a pause of the machine, in which its clock stood still."""
@@ -230,10 +243,12 @@ class Rounds:
         since_s = None if self._gpu_s is None else now_s - self._gpu_s
         return every_s == math.inf or not is_due(every_s, since_s, self.interval_s())
 
-    def _rest_until_s(self) -> float | None:
+    def _rest_until_s(self, now_s: float) -> float | None:
+        """Return when the next round with the GPU begins, of those that follow the one now."""
         if self._gpu_s is None or self._plan.battery_s == math.inf:
             return None
-        return self._gpu_s + self._plan.battery_s
+        interval_s, left_s = self.interval_s(), self._gpu_s + self._plan.battery_s - now_s
+        return now_s + _whole(left_s, interval_s, interval_s)
 
     def _gpu_due(self, now_s: float) -> bool:
         """Whether the GPU takes part; with no context left its probes are due, and skipped."""

@@ -136,7 +136,7 @@ class Pipeline:
                 turn = await self._on_cpu(rounds)
             await self._launcher.grace()
             async with self._round_turn():
-                await self._on_gpu(turn)
+                await self._on_gpu(turn, rounds)
 
     @contextlib.asynccontextmanager
     async def after_rounds(self) -> AsyncIterator[None]:
@@ -171,11 +171,11 @@ class Pipeline:
         )
         # The CPU first: a driver that hangs must not keep the reference from its place.
         for spec in turn.probes:
-            if spec.backend is Backend.CPU:
-                await self._run(Due(spec, None))
+            if spec.backend is Backend.CPU and await self._run(Due(spec, None)):
+                rounds.ran(spec)
         return turn
 
-    async def _on_gpu(self, turn: Turn) -> None:
+    async def _on_gpu(self, turn: Turn, rounds: Rounds) -> None:
         if turn.resting:
             await self._rest(turn)
             return
@@ -187,8 +187,9 @@ class Pipeline:
         due = [spec for spec in turn.probes if spec.backend is Backend.CUDA]
         for uuid in [device.uuid for device in await self._devices(due)]:
             for spec in due:
-                if device := next((d for d in await self._devices([spec]) if d.uuid == uuid), None):
-                    await self._run(Due(spec, device))
+                device = next((d for d in await self._devices([spec]) if d.uuid == uuid), None)
+                if device is not None and await self._run(Due(spec, device)):
+                    rounds.ran(spec)
         # Without GPU probes, too: there may be GPUs. What a run has lost is named in its round.
         look = (due or not on_gpu) and not self._container_measures
         if look and self._inventory is None:
@@ -235,28 +236,29 @@ class Pipeline:
         self._board.publish(gpus=gpus, measure=measure)
         self._changes.compare()
 
-    async def _run(self, due: Due) -> None:
-        """Run one probe on one GPU, or skip it."""
+    async def _run(self, due: Due) -> bool:
+        """Run one probe on one GPU, or skip it; return whether it ran."""
         closed = None if due.uuid is None else self._launcher.closed_to_gpu_work(due.uuid)
         if closed is not None:
             self._skip(due, closed, self._now())  # a GPU that hangs may look busy as well
-            return
+            return False
         before = await self._gate.admit(due)
         while isinstance(before.answer, Wait):
             await asyncio.sleep(max(0.0, before.answer.until_s - self._now().mono_s))
             before = await self._gate.admit(due)
         if before.answer is not None:
             self._skip(due, before.answer, before.at, before.conditions.utilization_gpu_ratio)
-            return
+            return False
         try:
             report = await self._launcher.run(due.spec, self.job(due.spec, due.device))
         except LaunchRefused as refused:
             self._skip(due, refused.skip, before.at)
-            return
+            return False
         if report.failure is not None and report.failure.reason is Reason.VRAM_SHORT:
             self._skip(due, Skip.VRAM_SHORT, before.at)  # what the gate could not read
-        else:
-            await self._finish(due, report, before)
+            return False
+        await self._finish(due, report, before)
+        return True
 
     def job(self, spec: ProbeSpec, device: Device | None) -> Job:
         """Return the job of a run, without what may set off a known fault of this machine."""
@@ -324,7 +326,7 @@ class Pipeline:
                 if self._launcher.contexts is not None:
                     self._launcher.contexts.made()  # its container's
         except StoreError:
-            return  # reported by the runs of the schedule; tried again in a second
+            return  # reported by the runs of the schedule; tried again in 5 s
         self._root_run_s = run.finished_s
 
     @property

@@ -44,6 +44,24 @@ def test_large_probe_is_skipped_beside_other_work_and_comes_in_the_next_round(
     assert snapshot.measure.runs["triad"] == 1
 
 
+async def test_probe_that_is_skipped_is_due_in_the_next_round_of_the_schedule(
+    bench: Clocked,
+) -> None:
+    bench.says(specs=[["launch", "cuda", "small"], ["triad", "cuda", "large"]])
+    bench.looks = [BUSY]
+    pipeline, history = bench.make()
+    rounds = Rounds(plan(ScheduleSettings(), wsl2=False), GpuContexts(bench.folder, "", None))
+    await pipeline.round(rounds)
+    bench.looks = [IDLE]
+    rounds.paused(60.0)
+    await pipeline.round(rounds)
+    assert runs(bench) == ["launch GPU-0", "triad GPU-0"]
+    rounds.paused(60.0)
+    await pipeline.round(rounds)
+    assert runs(bench) == ["launch GPU-0"]
+    await history.close()
+
+
 def test_gpuds_own_work_is_not_taken_for_anothers(bench: Clocked) -> None:
     bench.step_s = 0.1
     bench.looks = [IDLE, IDLE, BUSY, IDLE]  # around launch; before triad, and when the echo is over

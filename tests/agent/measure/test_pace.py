@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.measure.contexts import GpuContexts
-from gpud.agent.measure.pace import Beat, Rounds, plan, stretch
+from gpud.agent.measure.pace import Beat, Rounds, Turn, plan, stretch
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 from gpud.core.sections import ScheduleSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
@@ -31,6 +33,21 @@ LAUNCH, EVENT = spec("launch"), spec("event", every=5)
 TRIAD, COPY = spec("triad", Pace.LARGE), spec("copy", Pace.LARGE, every=4)
 CALL = spec("cpu_call", on=Backend.CPU)
 PROBES = (LAUNCH, EVENT, TRIAD, COPY, CALL)
+
+
+def begin(
+    rounds: Rounds,
+    probes: Sequence[ProbeSpec],
+    now_s: float,
+    costs_s: Mapping[str, float] = MappingProxyType({}),
+    *,
+    on_battery: bool = False,
+) -> Turn:
+    """Begin a round in which all that is due runs."""
+    turn = rounds.begin(probes, now_s, costs_s, on_battery=on_battery)
+    for probe in turn.probes:
+        rounds.ran(probe)
+    return turn
 
 
 class Machine:
@@ -59,7 +76,7 @@ class Machine:
         patch.setattr("time.monotonic", lambda: self.now_s)
         while self.now_s < until_s:
             interval_s = self.rounds.interval_s()
-            due = self.rounds.begin(PROBES, self.now_s).probes
+            due = begin(self.rounds, PROBES, self.now_s).probes
             self.rounds_s.append(self.now_s)
             for probe in due:
                 self.due_s[probe.name].append(self.now_s)
@@ -193,7 +210,7 @@ def test_large_probes_rotate_within_their_share_of_the_gpu(
     moments: dict[str, list[float]] = {probe.name: [] for probe in LARGE}
     now_s = 10.0
     while now_s < DAY_S:
-        for probe in rounds.begin((LAUNCH, *LARGE), now_s, costs_s).probes:
+        for probe in begin(rounds, (LAUNCH, *LARGE), now_s, costs_s).probes:
             moments.setdefault(probe.name, []).append(now_s)
             costs_s[probe.name] = 0.0 if probe is LAUNCH else cost_s
         now_s += rounds.interval_s()
@@ -208,18 +225,43 @@ def test_large_probes_rotate_within_their_share_of_the_gpu(
 def test_large_interval_that_is_set_is_kept_whatever_it_costs(tmp_path: Path) -> None:
     schedule = ScheduleSettings(large_interval_s=300.0)
     rounds = Rounds(plan(schedule, wsl2=False), GpuContexts(tmp_path, "boot", None))
-    due = [rounds.begin((TRIAD,), 60.0 * minute, {"triad": 1.0}).probes for minute in range(11)]
+    due = [begin(rounds, (TRIAD,), 60.0 * minute, {"triad": 1.0}).probes for minute in range(11)]
     assert [minute for minute, probes in enumerate(due) if probes] == [0, 5, 10]
+
+
+@pytest.mark.parametrize("skipped_h", [3, 24])
+def test_large_probe_that_is_skipped_stays_due_and_costs_nothing(
+    tmp_path: Path, skipped_h: int
+) -> None:
+    rounds = Rounds(plan(ScheduleSettings(), wsl2=False), GpuContexts(tmp_path, "boot", None))
+    costs_s = {probe.name: 0.3 for probe in LARGE}
+    begin(rounds, LARGE, 10.0, costs_s)
+    minutes = range(240, 240 + 60 * skipped_h)
+    turns = [rounds.begin(LARGE, minute * MINUTE_S, costs_s) for minute in minutes]  # none runs
+    assert all(turn.probes == list(LARGE) for turn in turns)
+    after = begin(rounds, LARGE, (minutes[-1] + 1) * MINUTE_S, costs_s)
+    assert after.probes == list(LARGE)
+    assert begin(rounds, LARGE, (minutes[-1] + 2) * MINUTE_S, costs_s).probes == []
+
+
+def test_probe_of_two_gpus_costs_as_much_as_of_one(tmp_path: Path) -> None:
+    rounds = Rounds(plan(ScheduleSettings(), wsl2=False), GpuContexts(tmp_path, "boot", None))
+    begin(rounds, (TRIAD,), 0.0)
+    for at_s in (900.0, 1800.0):
+        (probe,) = rounds.begin((TRIAD,), at_s, {"triad": 0.5}).probes
+        rounds.ran(probe)
+        rounds.ran(probe)
+    assert rounds.begin((TRIAD,), 2700.0, {"triad": 0.5}).probes == [TRIAD]
 
 
 def test_pause_of_the_machine_makes_due_what_it_made_late(tmp_path: Path) -> None:
     rounds = Rounds(plan(ScheduleSettings(), wsl2=False), GpuContexts(tmp_path, "boot", None))
-    assert rounds.begin(PROBES, 10.0).probes == list(PROBES)
-    assert rounds.begin(PROBES, 20.0).probes == []
+    assert begin(rounds, PROBES, 10.0).probes == list(PROBES)
+    assert begin(rounds, PROBES, 20.0).probes == []
     rounds.paused(600.0)
-    assert rounds.begin(PROBES, 21.0) == ([LAUNCH, EVENT, CALL], False, [], None)
+    assert begin(rounds, PROBES, 21.0) == ([LAUNCH, EVENT, CALL], False, [], None)
     rounds.paused(8 * HOUR_S)
-    assert rounds.begin(PROBES, 22.0) == (list(PROBES), True, [], None)
+    assert begin(rounds, PROBES, 22.0) == (list(PROBES), True, [], None)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +274,7 @@ def test_on_battery_the_gpu_takes_part_as_often_as_the_person_chose(
     made = plan(ScheduleSettings(), wsl2=False, on_battery=choice)
     rounds = Rounds(made, GpuContexts(tmp_path, "boot", None))
     turns = {
-        minute: rounds.begin(PROBES, minute * MINUTE_S, on_battery=True) for minute in range(46)
+        minute: begin(rounds, PROBES, minute * MINUTE_S, on_battery=True) for minute in range(46)
     }
     took_part = [minute for minute, turn in turns.items() if LAUNCH in turn.probes]
     assert took_part == ([] if minutes is None else list(range(0, 46, minutes)))
@@ -243,8 +285,25 @@ def test_on_battery_the_gpu_takes_part_as_often_as_the_person_chose(
         assert turns[44].rest_until_s == 45 * MINUTE_S
         assert EVENT in turns[45].probes, "what rests stays due"
         assert rounds.beat().gpu_s == 15 * MINUTE_S
-    assert LAUNCH in rounds.begin(PROBES, 46 * MINUTE_S).probes, "on mains"
+    assert LAUNCH in begin(rounds, PROBES, 46 * MINUTE_S).probes, "on mains"
     assert rounds.beat().gpu_s == MINUTE_S
+
+
+def test_end_of_the_rest_on_battery_is_that_of_a_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path, wsl2=True, jitter=0, context_budget=0)
+    machine.run(0.5 * HOUR_S, monkeypatch)  # the rounds that are near
+    until_s: list[float | None] = []
+    for _ in range(7):
+        turn = begin(machine.rounds, PROBES, machine.now_s, on_battery=True)
+        if LAUNCH in turn.probes:
+            assert set(until_s) <= {machine.now_s}
+            until_s.clear()
+        else:
+            until_s.append(turn.rest_until_s)
+        machine.now_s += machine.rounds.interval_s()
+    assert machine.rounds.beat().gpu_s == 20 * MINUTE_S
 
 
 def test_pause_of_the_machine_brings_the_next_round_with_the_gpu_nearer(
