@@ -215,7 +215,7 @@ EITHER: dict[str, tuple[Callable[[], Document], list[str]]] = {
         [
             "wsl-1: title of wsl-1",
             "seen with a failed or stalled GPU call",
-            "effect: no gpu",
+            "others report: no GPU",
             "3 times",
             "Evidence: dxgk: \\x1b[31mioctl <b>-75",
             "To do: fix of wsl-1",
