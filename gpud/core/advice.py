@@ -54,6 +54,7 @@ class Situation(StrEnum):
     CHANNEL_PERHAPS = "channel_perhaps"
     CONTAINER_BLIND = "container_blind"  # it sees no GPU
     CONTAINER_HUNG = "container_hung"
+    CPU_BUSY = "cpu_busy"
     ECC = "ecc"
     FORBIDDEN = "forbidden"
     FULL = "full"
@@ -86,6 +87,7 @@ class Situation(StrEnum):
 
 _ANYWHERE: Final[Mapping[Situation, str]] = {
     Situation.BUSY: "another program holds the GPU exclusively; close it and wait for the next run",
+    Situation.CPU_BUSY: "other programs kept the CPU busy: the next run may do better",
     Situation.FORBIDDEN: "the driver forbids it: look for a profiler or a debugger that holds the "
     "GPU, and whether this user may use it",
     Situation.JIT_OFF: "CUDA_DISABLE_PTX_JIT is set for gpud; unset it",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gpud.doctor.machine import Machine
+from gpud.show.units import clock
 
 
 class Verdict(StrEnum):
@@ -59,6 +60,14 @@ def ok(evidence: str) -> Finding:
 def unknown(evidence: str, fix: str | None = None) -> Finding:
     """It cannot be decided; the evidence says why."""
     return Finding(Verdict.UNKNOWN, evidence, fix)
+
+
+def not_looked(machine: Machine) -> Finding:
+    """Say why the running agent has not asked a driver yet: WSL may have just started."""
+    from_s = machine.agent.gpu_from_s
+    if from_s is None or from_s <= machine.now.wall_s:
+        return unknown("the agent has not looked yet", "ask again in a moment")
+    return unknown(f"not asked before {clock(from_s)}: WSL has just started", "ask again then")
 
 
 def advice(evidence: str, fix: str) -> Finding:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from gpud.core.telemetry import NAMES
 from gpud.show import figures, model
 from gpud.show.document import Expected, ReadingReport, SourceReport
-from gpud.show.units import AGE_FROM_S, amount, lasted, size, spaced
-from gpud.show.words import GPU_WORK_BEGINS
+from gpud.show.headline import gpu_work_begins
+from gpud.show.units import AGE_FROM_S, HOUR_S, amount, lasted, size, spaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,6 +27,8 @@ SOURCES: Final = {
 """Names of the levels of telemetry."""
 NO_SOURCE: Final = "no source"
 """Beside the reasons of ``Absent``: not even the name of the field came up."""
+SELDOM_S: Final = 120.0
+"""Rounds of the GPU that are further apart are told of: figures may be that old."""
 REASONS: Final = {
     "unsupported": "not supported here",
     "not_permitted": "not permitted",
@@ -148,16 +150,35 @@ def _source(document: Status) -> model.Text:
 
 def _waiting(document: Status) -> Iterator[model.Paragraph]:
     """Say when GPU work begins, or is tried again after a hang."""
-    from_s = document.gpu_from_s
-    if from_s is not None and from_s > document.written_s:
-        before, _, after = GPU_WORK_BEGINS.partition("{moment}")
-        yield model.Paragraph((before, model.Timestamp(from_s), after))
+    if words := gpu_work_begins(document):
+        yield model.Paragraph(words)
     if document.breaker and document.breaker.retry_s is not None:
         yield model.Paragraph(
-            ("GPU work is tried again at ", model.Timestamp(document.breaker.retry_s))
+            (
+                "GPU work is tried again at ",
+                model.upcoming(document.breaker.retry_s, document.written_s),
+            )
         )
-    if words := _contexts(document.contexts):
-        yield model.Paragraph(words)
+    if pace := _pace(document):
+        yield model.Paragraph(pace, "quiet")
+    if few := _contexts(document.contexts):
+        yield model.Paragraph(few)
+
+
+def _pace(document: Status) -> model.Text:
+    """Say how far apart the GPU's rounds are, if that is seldom, when the last was and the next."""
+    ended = [run.last_success_s for run in document.probes if run.gpu is not None]
+    last_s = max((at_s for at_s in ended if at_s is not None), default=None)
+    contexts = document.contexts
+    if last_s is None or contexts is None or contexts.interval_s <= SELDOM_S:
+        return ()
+    resting = [skip.next_s for skip in document.put_off if skip.next_s is not None]
+    next_s = min(resting, default=last_s + contexts.interval_s)
+    spent = contexts.budget is not None and contexts.used >= contexts.budget
+    last = model.Timestamp(last_s, ago=True, near=document.written_s - last_s < HOUR_S)
+    ahead = ", next ", model.Timestamp(next_s, ago=True, near=next_s - document.written_s < HOUR_S)
+    comes = next_s > document.written_s and not spent
+    return f"Measured every {lasted(contexts.interval_s)}: last ", last, ahead if comes else ""
 
 
 def _contexts(contexts: ContextsReport | None) -> str | None:

@@ -9,7 +9,7 @@ from gpud.core.health import Health, Level
 from gpud.core.stats import compared, human
 from gpud.show import model
 from gpud.show.units import span
-from gpud.show.words import cause_words, figure_of, name_of, unmeasured
+from gpud.show.words import GPU_WORK_BEGINS, cause_words, figure_of, name_of, unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,7 +57,7 @@ class Headline(NamedTuple):
     """The state and what there is to say of it. Texts may quote foreign strings.
 
     Units: ``since_s`` is Unix time, None if not known. ``about`` is the path of a page that says
-    more, ``more`` counts other things that are not well.
+    more, ``more`` counts other things that are not well. ``ahead``: what has not begun yet.
     """
 
     state: model.State
@@ -67,6 +67,7 @@ class Headline(NamedTuple):
     fix: str | None = None
     about: str | None = None
     more: int = 0
+    ahead: model.Text = None
 
 
 def headline(document: Status) -> Headline:
@@ -160,12 +161,24 @@ def _fine(document: Status) -> Headline:
         why = f"everything that is here works; {without.why}"
     elif skipped:
         why = f"{skipped}; everything else that is watched works"
+    elif ahead := gpu_work_begins(document):
+        why = "everything else that is watched works; "
+        return Headline("ok", WORDS["ok"], None, why, ahead=ahead)
     elif document.streams and all(stream.level is None for stream in document.streams):
         why = "everything that is watched works; what is usual here is still being learned"
     else:
         why = "everything that is watched works, and nothing is slower than it was"
     since_s = max((at_s for at_s in moments if at_s), default=None)
     return Headline("ok", WORDS["ok"], since_s, why, without.fix if without else None)
+
+
+def gpu_work_begins(document: Status) -> model.Text:
+    """Say when GPU work begins; None where it has begun."""
+    from_s = document.gpu_from_s
+    if from_s is None or from_s <= document.written_s:
+        return None
+    before, _, after = GPU_WORK_BEGINS.partition("{moment}")
+    return before, model.upcoming(from_s, document.written_s), after
 
 
 def alerts(document: Status, *, limit: int = MOST) -> model.Section:

@@ -20,6 +20,13 @@ SURENESS: Final = {
     "one_report": "reported once",
 }
 """How many people say so, by ``Confidence`` of the catalogue."""
+EFFECTS: Final = {
+    "no_gpu": "no GPU",
+    "no_nvml": "no NVML",
+    "windows_bugcheck": "a blue screen of Windows",
+    "none": "no harm",
+}
+"""Effects that their slugs do not say."""
 NO_FIX: Final = "none is known"
 EVIDENCE: Final = 400
 
@@ -48,10 +55,18 @@ def sureness(confidence: str, source: str) -> str:
     return f"{SURENESS.get(confidence, spaced(confidence))}, {source}"
 
 
+def effect(slug: str) -> str:
+    """Write what others say a fault does."""
+    return EFFECTS.get(slug, spaced(slug))
+
+
 def _card(fault: FaultReport) -> model.Card:
     state: model.State = "failed" if fault.alarm else "degraded"
     seen_how = "seen with a failed or stalled GPU call" if fault.alarm else "seen"
-    about: list[model.Text] = [model.Mark(state, seen_how), f"effect: {spaced(fault.effect)}"]
+    about: list[model.Text] = [
+        model.Mark(state, seen_how),
+        f"others report: {effect(fault.effect)}",
+    ]
     if fault.count > 1:
         about.append(f"{fault.count} times")
     if fault.at_s is not None:
@@ -75,7 +90,7 @@ def _advice(faults: list[FaultReport]) -> Iterator[model.Block]:
         (
             model.code(fault.id),
             model.Prose(fault.title, EVIDENCE),
-            spaced(fault.effect),
+            effect(fault.effect),
             model.Advice(fault.fix or NO_FIX),
             model.Prose(sureness(fault.confidence, fault.source)),
         )

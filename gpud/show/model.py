@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
+from gpud.show.units import HOUR_S
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
@@ -30,10 +32,14 @@ Text: TypeAlias = "str | Inline | Sequence[Text] | None"
 
 
 class Timestamp(Inline, frozen=True):
-    """A moment in Unix time; a script may write an ``ago`` one as an age."""
+    """A moment in Unix time; a script may write an ``ago`` one as an age.
+
+    A ``near`` one is written to the second and without its day.
+    """
 
     at_s: float
     ago: bool = False
+    near: bool = False
 
 
 class Mark(Inline, frozen=True):
@@ -230,6 +236,11 @@ class Input(msgspec.Struct, frozen=True, dict=True):
             return "cpu"
         gpus = self.document.gpus.items()
         return next((uuid for uuid, gpu in gpus if gpu.number == number), str(number))
+
+
+def upcoming(at_s: float, now_s: float) -> Timestamp:
+    """Make a moment to come, to the second where it is less than an hour ahead."""
+    return Timestamp(at_s, near=at_s - now_s < HOUR_S)
 
 
 def to_do(fix: str | None) -> list[Block]:

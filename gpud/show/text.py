@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpud.show import model, sparkline
-from gpud.show.units import moment
+from gpud.show.units import clock, moment
 from gpud.show.view import BAD, HEAD, PLAIN, QUIET, UNSURE, Span, View, line
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def plain(words: model.Text, *, short: bool = False) -> str:
 def _inline(words: model.Inline, *, short: bool) -> str:
     match words:
         case model.Timestamp():
-            return moment(words.at_s)
+            return clock(words.at_s) if words.near else moment(words.at_s)
         case model.Link():
             return words.to if words.words == words.to else f"{words.words}: {words.to}"
         case model.Short():

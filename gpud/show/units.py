@@ -27,6 +27,11 @@ def moment(at_s: float) -> str:
     return _local("%Y-%m-%d %H:%M", at_s)
 
 
+def clock(at_s: float) -> str:
+    """Write the time of day of a moment, to the second."""
+    return _local("%H:%M:%S", at_s)
+
+
 def day(at_s: float) -> str:
     """Write the day of a moment."""
     return _local("%Y-%m-%d", at_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from gpud.doctor.checks.libraries import libcuda
 from gpud.doctor.machine import Machine
 from tests.doctor.trees import (
     ADVICE,
+    NOW,
     OK,
     PROBLEM,
     STRAY_LIBRARIES,
@@ -123,6 +125,16 @@ def test_child_that_hangs_for_the_doctor_keeps_the_lock_until_it_ends(tmp_path: 
     (tmp_path / "fifo").write_text("the driver returns")
     until(lambda: gpu_lock.take_lock(fd), "the end of the child")
     os.close(fd)
+
+
+def test_agent_of_a_wsl_that_has_just_started_asks_no_driver_before_a_moment(
+    tmp_path: Path,
+) -> None:
+    young = running(tmp_path, {"gpu_from_s": NOW.wall_s + 42.0})
+    at = time.strftime("%H:%M:%S", time.localtime(NOW.wall_s + 42.0))
+    expect(libcuda.look(young), UNKNOWN, f"not asked before {at}: WSL has just started")
+    older = running(tmp_path, {"gpu_from_s": NOW.wall_s - 1.0})
+    expect(libcuda.look(older), UNKNOWN, "the agent has not looked yet")
 
 
 def running(tree: Path, document: dict[str, Any]) -> Machine:

@@ -34,7 +34,7 @@ def test_an_entry_is_named_with_how_sure_it_is_its_source_and_what_to_do(tmp_pat
     finding = known_issues.look(machine(tmp_path, WSL2))  # kernel 5.15.167.4
     source = "https://github.com/microsoft/WSL/issues/12476"
     expect(finding, ADVICE, "wsl-12476-hmgrtable-panic", "confirmed by its maintainers", source)
-    assert finding.fix == "WSL kernel 6.6.84.1 or later (wsl --update)"
+    assert finding.fix == "Run `wsl --update`: the kernel has it mended from 6.6.84.1 on"
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,16 @@ def test_every_entry_has_one_name_sources_and_something_to_go_by() -> None:
         assert entry.workaround or entry.effect is IssueEffect.NONE, entry.id
 
 
+def test_what_to_do_about_a_fault_that_was_seen_helps_now() -> None:
+    prevents = re.compile(r"before|[Dd]o not|[Aa]void|[Kk]eep|never|None|treat|detect|measure,")
+    seen = [entry for entry in catalogue() if entry.patterns]
+    assert [e.id for e in seen if prevents.match(e.workaround or "")] == []
+    fixes = {entry.id: entry.workaround or "" for entry in seen}
+    hangs = [e.id for e in seen if e.applies.platform == "wsl2" and e.effect is IssueEffect.HANG]
+    for name in ("wsl-41176-va-75", "wsl-41062-create-process-75", *hangs):
+        assert fixes[name].startswith("Run `wsl --shutdown` in Windows"), name
+
+
 def test_every_version_has_numbers_and_every_mode_left_out_is_one_of_a_probe() -> None:
     usable, _ = discovery.modules(probes, ("SPEC", "run"))
     modes = {mode for module in usable.values() for mode in module.SPEC.modes}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from gpud.show.document import read
 from gpud.show.headline import Headline, headline
+from gpud.show.text import plain
 
 SINCE_S = 1000.0
 
@@ -88,6 +90,14 @@ def test_agent_without_a_run_is_starting_for_a_while_and_not_for_ever() -> None:
     for component, name in (("cuda", "CUDA"), ("something_new", "something_new")):
         unwell = of(health={component: health(1, reason="not_ready")})
         assert unwell.why == f"{name}: not ready"
+
+
+def test_machine_whose_gpu_work_has_not_begun_is_fine_but_for_that() -> None:
+    shown = of(gpu_from_s=2042.0)
+    at = time.strftime("%H:%M:%S", time.localtime(2042.0))
+    assert shown.why == "everything else that is watched works; "
+    assert plain(shown.ahead) == f"GPU work begins at {at}: WSL has just started"
+    assert of(gpu_from_s=1999.0).ahead is None
 
 
 BUSY = {"probe": "launch", "gpu": 0, "samples": [{"mode": "submit"}], "flags": ["busy"]}

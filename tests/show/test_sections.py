@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -57,6 +58,18 @@ def latest(median: float) -> Document:
     made = machine("regressed")
     (run,) = [run for run in made["probes"] if run["probe"] == "launch"]
     return launch(made, samples=[run["samples"][0] | {"median": median}])
+
+
+def at(after_s: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(NOW_S + after_s))
+
+
+def measured_every(interval_s: float) -> Document:
+    """Return a machine whose GPU was measured three minutes ago."""
+    made = machine() | {"contexts": {"used": 9, "budget": 250, "interval_s": interval_s}}
+    for run in made["probes"]:
+        run["last_success_s"] = NOW_S - 180
+    return made
 
 
 def fault(name: str, **fields: Any) -> Document:
@@ -152,6 +165,14 @@ EITHER: dict[str, tuple[Callable[[], Document], list[str]]] = {
         lambda: machine(gpu_from_s=NOW_S + 3600),
         ["GPU work begins at ", ": WSL has just started"],
     ),
+    "grace of a boot that is almost over": (
+        lambda: machine(gpu_from_s=NOW_S + 42),
+        [f"GPU work begins at {at(42)}"],
+    ),
+    "rounds of the GPU that are far apart": (
+        lambda: measured_every(600.0),
+        [f"Measured every 10 min: last {at(-180)}", f"next {at(420)}"],
+    ),
     "contexts that are getting few": (
         lambda: machine() | {"contexts": {"used": 126, "budget": 250, "interval_s": 2520.0}},
         ["126 of 250 GPU contexts of this boot are used: the GPU is measured every 42 min"],
@@ -211,7 +232,7 @@ EITHER: dict[str, tuple[Callable[[], Document], list[str]]] = {
         [
             "wsl-1: title of wsl-1",
             "seen with a failed or stalled GPU call",
-            "effect: no gpu",
+            "others report: no GPU",
             "3 times",
             "Evidence: dxgk: \\x1b[31mioctl <b>-75",
             "To do: fix of wsl-1",
@@ -246,6 +267,8 @@ NEITHER: dict[str, tuple[Callable[[], Document], str]] = {
         lambda: machine(contexts={"used": 9000, "budget": None, "interval_s": 60.0}),
         "contexts",
     ),
+    "rounds of the GPU that are near": (lambda: measured_every(60.0), "Measured every"),
+    "a round of the GPU that is late": (lambda: measured_every(150.0), ", next "),
     "no known fault": (machine, "nown fault"),
     "grace that is over": (lambda: machine(gpu_from_s=1.0), "GPU work begins"),
     "GPU that nobody has": (

@@ -28,7 +28,6 @@ from gpud.core.alerts import (
 from gpud.core.stats import human
 from gpud.core.text import escaped
 from gpud.show import known_faults
-from gpud.show.units import spaced
 from gpud.show.words import cause_words, figure_of, kind_words, rank
 
 if TYPE_CHECKING:
@@ -170,6 +169,7 @@ def unwell(component: str, health: Health, now_s: float) -> Alert:
 def known_issue(fault: KnownFault, now_s: float) -> Alert:
     """Write the alert of a known fault that was seen together with a failed or stalled GPU call."""
     name, title, effect = plain(fault.id), plain(fault.title), plain(fault.effect)
+    reported = known_faults.effect(effect)
     evidence = plain(fault.evidence or "none was kept", EVIDENCE_LIMIT)
     source = plain(known_faults.sureness(fault.confidence, fault.source))
     return Alert(
@@ -177,7 +177,7 @@ def known_issue(fault: KnownFault, now_s: float) -> Alert:
         severity=Severity.WARNING,
         labels={"id": name, "effect": effect},
         summary=single_line(f"GPU work failed or stalled as in known fault {name}: {title}"),
-        description=f"{title}\nEvidence: {evidence}\nEffect: {spaced(effect)}; {source}",
+        description=f"{title}\nEvidence: {evidence}\nOthers report: {reported}; {source}",
         starts_s=now_s,
         updated_s=now_s,
         fix=plain(fault.fix or known_faults.NO_FIX),

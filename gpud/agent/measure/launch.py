@@ -337,7 +337,7 @@ class Launcher:
             server.close()
             raise
         note = server.note()
-        failure = outcome.failure(ended, deadline_s, work.job, note)
+        failure = outcome.failure(ended, deadline_s, work, note)
         failure = worded(failure, self._platform)
         self._lost(server, work, failure, ended)
         return failure, note
@@ -381,7 +381,7 @@ class Launcher:
         except BaseException:
             server.close()
             raise
-        failure = outcome.failure(ended, END_S, closing.job, server.note())
+        failure = outcome.failure(ended, END_S, closing, server.note())
         if ended.code not in {0, 1} or NOT_GIVEN_BACK in ended.stderr:
             log.warning("child_ended_badly", work=closing.what, detail=failure.detail)
         self._lost(server, closing, worded(failure, self._platform), ended)

@@ -23,6 +23,7 @@ from gpud.core.stats import LATENCY_BOUNDS_S
 
 if TYPE_CHECKING:
     from gpud.agent.children import Ended
+    from gpud.agent.measure.served import Work
     from gpud.core.progress import Note
     from gpud.core.sample import Buckets, Job, Sample
 
@@ -69,8 +70,11 @@ def used_numpy(result: wire.Document | Failure) -> bool:
     return isinstance(result, RunReport) and "numpy" in result.conditions
 
 
-def failure(ended: Ended, deadline_s: float, job: Job, note: Note) -> Failure:
+def failure(ended: Ended, deadline_s: float, work: Work, note: Note) -> Failure:
     """Return the failure that the end of a child means, or that it does not end."""
+    if not work.gpu and (ended.killed or ended.code == -signal.SIGALRM) and ended.code is not None:
+        detail = f"not finished within {work.budget_s:g} s; the CPU was busy"
+        return Failure(Reason.BUDGET_EXCEEDED, detail, advice=Situation.CPU_BUSY)
     if ended.killed or ended.code is None:
         killed = ", killed once" if ended.killed else ""
         stays = "" if ended.code is not None else f"; {_staying(ended)}"
@@ -78,7 +82,7 @@ def failure(ended: Ended, deadline_s: float, job: Job, note: Note) -> Failure:
         fix = _of_hang(note.call, start_up=False)
         return Failure(Reason.HUNG, detail, function=note.call, advice=fix)
     if ended.code < 0:
-        return _signalled(-ended.code, ended, job, note)
+        return _signalled(-ended.code, ended, work.job, note)
     if ended.overflowed:
         return Failure(Reason.BAD_OUTPUT, f"more than {children.STDOUT_BYTES} bytes on stdout")
     if ended.stdout.strip():

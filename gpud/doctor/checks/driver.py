@@ -18,7 +18,7 @@ from gpud.core.exposure import MARKS, PREFIX, STORE
 from gpud.core.health import Level
 from gpud.core.sample import Absent
 from gpud.core.telemetry import LEVELS, SEES_A_GPU
-from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
+from gpud.doctor.finding import Finding, advice, check, combined, not_looked, ok, problem, unknown
 from gpud.doctor.machine import Machine
 from gpud.show import gpus
 from gpud.show.document import ReadingReport, SourceReport, Status, TelemetryReport
@@ -239,7 +239,7 @@ def _status(machine: Machine) -> Status | Finding:
         return machine.agent
     if set(LEVELS[1:]) <= set(machine.settings.telemetry.disabled):
         return ok("every source is switched off: [telemetry] disabled")
-    return unknown("the agent has not looked yet", "ask again in a moment")
+    return not_looked(machine)
 
 
 def _from_helper(machine: Machine) -> Status:

@@ -20,7 +20,7 @@ from gpud.core.advice import Platform, Situation
 from gpud.core.errors import GpudError
 from gpud.core.sample import Job
 from gpud.core.wsl import boot_rest_s, is_wsl2
-from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
+from gpud.doctor.finding import Finding, advice, check, combined, not_looked, ok, problem, unknown
 from gpud.doctor.machine import Machine
 from gpud.known_issues.catalogue import catalogue
 from gpud.known_issues.matching import MachineFacts, boot_grace_s
@@ -66,7 +66,7 @@ def _offered(machine: Machine, library: LibraryFiles) -> Finding:
     if health := machine.unwell("cuda"):
         fix = health.fix or machine.fix(Situation.HUNG)
         return problem(f"the agent says: {health.detail}", fix)
-    return unknown("the agent has not looked yet", "ask again in a moment")
+    return not_looked(machine)
 
 
 def _from_child(machine: Machine, library: LibraryFiles) -> Finding:

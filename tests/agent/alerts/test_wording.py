@@ -271,7 +271,7 @@ def test_known_fault_is_written_with_what_to_do_its_source_and_the_evidence() ->
     assert alert.description.splitlines() == [
         "GPU work hangs",
         "Evidence: dxgk: 3 times \\x1b[31m-75",
-        "Effect: hang; reported by several people, https://example.org/wsl-1",
+        "Others report: hang; reported by several people, https://example.org/wsl-1",
     ]
     assert (alert.fix, alert.labels) == ("wsl --update", {"id": "wsl-1", "effect": "hang"})
     assert wording.known_issue(advised, 5.0).fix == "none is known"

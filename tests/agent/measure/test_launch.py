@@ -169,6 +169,18 @@ def test_every_end_of_a_child_is_a_report_with_its_reason(
     assert words in report.failure.detail
 
 
+def test_cpu_probe_that_its_alarm_ends_was_slow_and_says_nothing_of_the_driver(
+    tmp_path: Path,
+) -> None:
+    slow = launcher(tmp_path, "import os; os.kill(os.getpid(), 14)")
+    report = asyncio.run(slow.run(spec(10.0, backend=Backend.CPU), Job("launch")))
+    assert report.failure is not None
+    assert report.failure.reason is Reason.BUDGET_EXCEEDED
+    assert report.failure.detail == "not finished within 10 s; the CPU was busy"
+    assert "wsl" not in str(report.failure.advice)
+    assert slow.breaker == Breaker()
+
+
 def test_command_that_cannot_start_is_a_report_too(tmp_path: Path) -> None:
     hung_once = Breaker(streak=1, retry_at_s=0.0)
     missing = Launcher(tmp_path / "gpu.lock", command=("/nonexistent/child",), breaker=hung_once)

@@ -90,7 +90,7 @@ def test_versions_alone_are_advice_with_source_and_remedy() -> None:
     fault = Machine(kernel="6.6.75.3-microsoft-standard-WSL2").faults()["wsl-12476-hmgrtable-panic"]
     assert (fault.state, fault.effect, fault.alarm) == ("applies", "crash", False)
     assert (fault.evidence, fault.at_s, fault.count) == (None, None, 0)
-    assert fault.fix == "WSL kernel 6.6.84.1 or later (wsl --update)"
+    assert fault.fix == "Run `wsl --update`: the kernel has it mended from 6.6.84.1 on"
     assert fault.source == "https://github.com/microsoft/WSL/issues/12476"
     assert fault.confidence == "maintainer_confirmed"
 

@@ -95,7 +95,7 @@ def _state(shown: model.Input, state: Headline) -> Html:
         "div",
         el("h1", el("span", "gpud: ", class_="hidden"), word, id="state-title"),
         since,
-        el("p", inline(model.Prose(state.why, SENTENCE)), class_="why"),
+        el("p", inline((model.Prose(state.why, SENTENCE), state.ahead)), class_="why"),
         id="state-line",
         role="status",
         aria_live="polite",

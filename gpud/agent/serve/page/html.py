@@ -65,15 +65,17 @@ def _styled(words: model.Styled) -> Html:
     return joined(" ", el("span", inner, class_=words.kind))
 
 
-def moment(at_s: float, *, ago: bool = False) -> Html:
+def moment(at_s: float, *, ago: bool = False, near: bool = False) -> Html:
     """Write a moment in UTC; scripts rewrite it to the browser's zone, ``ago`` to an age.
+
+    A ``near`` one is written to the second and without its day.
 
     The words do not depend on now: a page on which nothing has changed is the same page.
     """
     then = datetime.fromtimestamp(min(max(at_s, 0.0), LAST_S), UTC)
     iso = then.isoformat()[: len("2026-01-01T00:00:00")]
-    words = f"{iso[:10]} {iso[11:16]} UTC"
-    form = "ago" if ago else "at"
+    words = f"{iso[11:]} UTC" if near else f"{iso[:10]} {iso[11:16]} UTC"
+    form = "ago" if ago else "clock" if near else "at"
     return Html(f'<time datetime="{iso}Z" data-moment="{form}">{words}</time>')
 
 
@@ -207,7 +209,7 @@ def _chart(chart: model.Chart) -> Html:
 INLINE: Final[dict[type, Callable[[Any], Html]]] = {
     model.Mark: _mark,
     model.Short: lambda words: inline(words.whole),
-    model.Timestamp: lambda words: moment(words.at_s, ago=words.ago),
+    model.Timestamp: lambda words: moment(words.at_s, ago=words.ago, near=words.near),
     model.Prose: lambda words: Html(rezoned(text(words.words, words.limit), moment)),
     model.Advice: lambda words: advice(words.words),
     model.Link: lambda words: el("a", words.words, href=words.to),

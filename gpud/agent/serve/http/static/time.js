@@ -54,7 +54,8 @@ export function rewrite(root, now_s = Date.now() / 1000) {
     const at_s = Date.parse(element.dateTime) / 1000;
     if (!Number.isFinite(at_s)) continue;
     const exact = `${moment(at_s, true)} ${offset(at_s)}`;
-    const text = element.dataset.moment === "ago" ? ago(at_s, now_s) : moment(at_s);
+    const form = element.dataset.moment;
+    const text = form === "ago" ? ago(at_s, now_s) : form === "clock" ? clock(at_s, true) : moment(at_s);
     if (element.textContent !== text) element.textContent = text;
     if (element.title !== exact) element.title = exact;
   }
