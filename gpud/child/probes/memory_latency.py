@@ -11,7 +11,7 @@ from gpud.child.device import BLOCK, Buffer, Outcome, short_of, wrong
 from gpud.child.latency import gpu_time, occupying
 from gpud.child.summary import summarised
 from gpud.child.warmup import warm
-from gpud.core.record import record
+from gpud.core.record import Record
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Unit
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ FACTOR = 0x19660D
 WARM_RUN_S, WARM_GPU_S = 0.0005, 0.003
 
 
-@record
-class Ring:
+class Ring(Record):
     """``n`` lines of 128 bytes, each with the address of the next one. ``place`` is in one."""
 
     memory: Buffer
