@@ -246,10 +246,3 @@ RULES = (
         "run gpud as root, outside a user namespace",
     ),
 )
-SLUGS = (
-    *(rule.slug for rule in RULES),
-    "binary_missing",
-    "socket_taken",
-    "socket_elsewhere",
-)
-"""Every cause there is."""

@@ -38,8 +38,6 @@ IDLE_SLACK_S = 0.02
 """Two of the kernel's ticks: CPU time is read in whole ones."""
 DEAF_S = 2.0
 """How long a dockerd idles after SIGTERM before it may be killed early."""
-RESTARTS = ("killed", "exited", "hung", "containerd_gone", "start_failed", "taken_over")
-"""Why a start was needed: the label values of the restarts counter."""
 KILLS_FORGIVEN = 200
 """In a row: a dockerd that was killed from outside did not fail, and the next waits for no
 back-off. The limit is for an OOM killer that comes back every time."""

@@ -117,7 +117,6 @@ class Tally:
 
     counts: Mapping[DxgKind, int] = field(default_factory=lambda: dict.fromkeys(DxgKind, 0))
     last: Trouble | None = None
-    last_at_s: float | None = None
     troubles: tuple[tuple[float, DxgKind], ...] = ()
     unknown: tuple[float, ...] = ()
 
@@ -130,7 +129,7 @@ class Tally:
         after = replace(self, counts={**self.counts, kind: self.counts[kind] + 1})
         if isinstance(meaning, Trouble):
             troubles = (*after.troubles, (line.at_s, kind))[-MOST_TROUBLES:]
-            return replace(after, last=meaning, last_at_s=line.at_s, troubles=troubles)
+            return replace(after, last=meaning, troubles=troubles)
         if kind is DxgKind.UNKNOWN and line.at_s >= SETTLED_S:
             return replace(after, unknown=(*after.unknown, line.at_s)[-UNUSUAL:])
         return after

@@ -117,7 +117,11 @@ async def _measure_here(settings: Settings, request: ProbeRequest, progress: Pro
         progress.say(UNLOCKED)
     facts = platform.facts(settings.sysroot)
     boot = grace.gpu_from(settings, facts, now())
-    plan = pace.plan(settings.schedule, wsl2=wsl.is_wsl2(facts.get("kernel", "")))
+    plan = pace.plan(
+        settings.schedule,
+        wsl2=wsl.is_wsl2(facts.get("kernel", "")),
+        on_battery=settings.gate.on_battery,
+    )
     launcher = Launcher(
         lock,
         patience_s=LOOK_S,

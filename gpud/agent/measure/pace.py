@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpud.core.sample import Backend, Pace
@@ -45,7 +44,6 @@ each is 3.6 s of GPU time together at most.
 """
 LIST: Final = ""
 """The list of GPUs, among the names of probes: it is taken as often as a large one runs."""
-NO_COSTS: Final[Mapping[str, float]] = MappingProxyType({})
 EARLY_RATIO: Final = 0.25
 """A run is due when less than this of a round is missing: rounds have jitter."""
 
@@ -63,7 +61,7 @@ class PacePlan:
     large_gpu_ratio: float | None = None  # of all time, for large probes on a GPU; None: any
 
 
-def plan(schedule: ScheduleSettings, *, wsl2: bool, on_battery: str = "seldom") -> PacePlan:
+def plan(schedule: ScheduleSettings, *, wsl2: bool, on_battery: str) -> PacePlan:
     """Return the plan of a machine: what is set holds, and what is not depends on WSL2."""
     small_s = schedule.small_interval_s or SMALL_S
     large_s = schedule.large_interval_s or LARGE_S
@@ -151,9 +149,9 @@ class Rounds:
         self,
         specs: Sequence[ProbeSpec],
         now_s: float,
-        costs_s: Mapping[str, float] = NO_COSTS,
+        costs_s: Mapping[str, float],
         *,
-        on_battery: bool = False,
+        on_battery: bool,
     ) -> Turn:
         """Count a round that begins at ``now_s`` of CLOCK_MONOTONIC; return what is due in it.
 

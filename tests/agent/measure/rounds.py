@@ -19,7 +19,7 @@ from gpud.agent.measure.conditions import Conditions, Observer
 from gpud.agent.measure.contexts import GpuContexts
 from gpud.agent.measure.gate import Gate
 from gpud.agent.measure.launch import Launcher
-from gpud.agent.measure.pace import NO_COSTS, Rounds, Turn, plan
+from gpud.agent.measure.pace import Rounds, Turn, plan
 from gpud.agent.measure.pipeline import Pipeline
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
@@ -127,16 +127,18 @@ class Of(Rounds):
     """Rounds of these paces, with every probe of theirs."""
 
     def __init__(self, *paces: Pace) -> None:
-        super().__init__(plan(ScheduleSettings(), wsl2=False), GpuContexts(Path(), "", None))
+        super().__init__(
+            plan(ScheduleSettings(), wsl2=False, on_battery="seldom"), GpuContexts(Path(), "", None)
+        )
         self._paces = paces
 
     def begin(
         self,
         specs: Sequence[ProbeSpec],
         now_s: float,  # noqa: ARG002  # always
-        costs_s: Mapping[str, float] = NO_COSTS,  # noqa: ARG002  # whatever they cost
+        costs_s: Mapping[str, float],  # noqa: ARG002  # whatever they cost
         *,
-        on_battery: bool = False,  # noqa: ARG002  # likewise
+        on_battery: bool,  # noqa: ARG002  # likewise
     ) -> Turn:
         due = [spec for spec in specs if spec.pace in self._paces]
         return Turn(due, Pace.LARGE in self._paces)

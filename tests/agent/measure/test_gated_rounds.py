@@ -50,7 +50,10 @@ async def test_probe_that_is_skipped_is_due_in_the_next_round_of_the_schedule(
     bench.says(specs=[["launch", "cuda", "small"], ["triad", "cuda", "large"]])
     bench.looks = [BUSY]
     pipeline, history = bench.make()
-    rounds = Rounds(plan(ScheduleSettings(), wsl2=False), GpuContexts(bench.folder, "", None))
+    rounds = Rounds(
+        plan(ScheduleSettings(), wsl2=False, on_battery="seldom"),
+        GpuContexts(bench.folder, "", None),
+    )
     await pipeline.round(rounds)
     bench.looks = [IDLE]
     rounds.paused(60.0)

@@ -58,7 +58,7 @@ class Machine:
     ) -> None:
         self.now_s = 10.0
         self.folder, self.gpus, self.jitter = folder, gpus, jitter
-        self.plan = plan(ScheduleSettings(**schedule), wsl2=wsl2)
+        self.plan = plan(ScheduleSettings(**schedule), wsl2=wsl2, on_battery="seldom")
         self.random = random.Random(7)
         self.rounds_s: list[float] = []
         self.made_s: list[float] = []
@@ -204,7 +204,8 @@ def test_large_probes_rotate_within_their_share_of_the_gpu(
     cost_s: float,
 ) -> None:
     rounds = Rounds(
-        plan(ScheduleSettings(context_budget=0), wsl2=wsl2), GpuContexts(tmp_path, "boot", None)
+        plan(ScheduleSettings(context_budget=0), wsl2=wsl2, on_battery="seldom"),
+        GpuContexts(tmp_path, "boot", None),
     )
     costs_s: dict[str, float] = {}  # none is known before the first run
     moments: dict[str, list[float]] = {probe.name: [] for probe in LARGE}
@@ -224,7 +225,9 @@ def test_large_probes_rotate_within_their_share_of_the_gpu(
 
 def test_large_interval_that_is_set_is_kept_whatever_it_costs(tmp_path: Path) -> None:
     schedule = ScheduleSettings(large_interval_s=300.0)
-    rounds = Rounds(plan(schedule, wsl2=False), GpuContexts(tmp_path, "boot", None))
+    rounds = Rounds(
+        plan(schedule, wsl2=False, on_battery="seldom"), GpuContexts(tmp_path, "boot", None)
+    )
     due = [begin(rounds, (TRIAD,), 60.0 * minute, {"triad": 1.0}).probes for minute in range(11)]
     assert [minute for minute, probes in enumerate(due) if probes] == [0, 5, 10]
 
@@ -233,11 +236,16 @@ def test_large_interval_that_is_set_is_kept_whatever_it_costs(tmp_path: Path) ->
 def test_large_probe_that_is_skipped_stays_due_and_costs_nothing(
     tmp_path: Path, skipped_h: int
 ) -> None:
-    rounds = Rounds(plan(ScheduleSettings(), wsl2=False), GpuContexts(tmp_path, "boot", None))
+    rounds = Rounds(
+        plan(ScheduleSettings(), wsl2=False, on_battery="seldom"),
+        GpuContexts(tmp_path, "boot", None),
+    )
     costs_s = {probe.name: 0.3 for probe in LARGE}
     begin(rounds, LARGE, 10.0, costs_s)
     minutes = range(240, 240 + 60 * skipped_h)
-    turns = [rounds.begin(LARGE, minute * MINUTE_S, costs_s) for minute in minutes]  # none runs
+    turns = [
+        rounds.begin(LARGE, minute * MINUTE_S, costs_s, on_battery=False) for minute in minutes
+    ]  # none runs
     assert all(turn.probes == list(LARGE) for turn in turns)
     after = begin(rounds, LARGE, (minutes[-1] + 1) * MINUTE_S, costs_s)
     assert after.probes == list(LARGE)
@@ -245,17 +253,23 @@ def test_large_probe_that_is_skipped_stays_due_and_costs_nothing(
 
 
 def test_probe_of_two_gpus_costs_as_much_as_of_one(tmp_path: Path) -> None:
-    rounds = Rounds(plan(ScheduleSettings(), wsl2=False), GpuContexts(tmp_path, "boot", None))
+    rounds = Rounds(
+        plan(ScheduleSettings(), wsl2=False, on_battery="seldom"),
+        GpuContexts(tmp_path, "boot", None),
+    )
     begin(rounds, (TRIAD,), 0.0)
     for at_s in (900.0, 1800.0):
-        (probe,) = rounds.begin((TRIAD,), at_s, {"triad": 0.5}).probes
+        (probe,) = rounds.begin((TRIAD,), at_s, {"triad": 0.5}, on_battery=False).probes
         rounds.ran(probe)
         rounds.ran(probe)
-    assert rounds.begin((TRIAD,), 2700.0, {"triad": 0.5}).probes == [TRIAD]
+    assert rounds.begin((TRIAD,), 2700.0, {"triad": 0.5}, on_battery=False).probes == [TRIAD]
 
 
 def test_pause_of_the_machine_makes_due_what_it_made_late(tmp_path: Path) -> None:
-    rounds = Rounds(plan(ScheduleSettings(), wsl2=False), GpuContexts(tmp_path, "boot", None))
+    rounds = Rounds(
+        plan(ScheduleSettings(), wsl2=False, on_battery="seldom"),
+        GpuContexts(tmp_path, "boot", None),
+    )
     assert begin(rounds, PROBES, 10.0).probes == list(PROBES)
     assert begin(rounds, PROBES, 20.0).probes == []
     rounds.paused(600.0)

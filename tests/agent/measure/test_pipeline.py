@@ -79,7 +79,9 @@ async def test_when_the_contexts_are_spent_a_round_ends_on_the_one_it_has_and_th
     bench.contexts = GpuContexts(bench.folder, "boot", 1)
     pipeline, history = bench.make()
     for _ in range(2):  # each of an agent that has just started
-        await pipeline.round(Rounds(plan(ScheduleSettings(), wsl2=True), bench.contexts))
+        await pipeline.round(
+            Rounds(plan(ScheduleSettings(), wsl2=True, on_battery="seldom"), bench.contexts)
+        )
     await history.close()
     measure = bench.board.read().measure
     assert measure.runs == {"cpu_call": 2, "launch": 1, "cpu_matmul": 2, "triad": 1}
