@@ -140,8 +140,9 @@ _WSL2: Final[Mapping[Situation, str]] = {
     Situation.FULL: "close programs that use GPU memory, in Windows too",
     Situation.GONE: "that GPU is gone and others are not: look at its power and its slot, then "
     "{restart}",
-    Situation.HUNG: "save your work, close GPU programs and run `wsl --shutdown` from Windows; "
-    "nothing inside Linux can free a driver call that hangs",
+    Situation.HUNG: "save your work, close GPU programs and run `wsl --shutdown` from Windows, "
+    "which ends all distributions and containers; nothing inside Linux can free a driver call that "
+    "hangs",
     Situation.JIT_MISSING: "the driver lacks its PTX compiler: install the NVIDIA driver in "
     "Windows again",
     Situation.LIBRARY_MISSING: "install or update the NVIDIA driver in Windows; WSL provides the "

@@ -129,7 +129,9 @@ async def meets(hung: Hung) -> None:
         await hung.launcher.run(event.SPEC, Job("event", gpu=GPU))
     assert refused.value.skip is Skip.STUCK, hung.function
     assert hung.launcher.standing.state is State.STUCK
-    assert f"process {hung.left} is left alone" in (hung.launcher.standing.detail or "")
+    detail = hung.launcher.standing.detail or ""
+    assert f"gpud's probe (process {hung.left}, state " in detail
+    assert detail.endswith("is left alone, because killing it can take the GPU of all of WSL away")
     reference = await hung.launcher.run(cpu_call.SPEC, Job("cpu_call"))
     assert reference.failure is None
     assert hung.signals() == [], hung.function

@@ -441,7 +441,8 @@ class Launcher:
             self._left.close()
             self._left = None
         left = self.breaker.left
-        detail = f"process {left.pid} has gone after all" if left is not None else None
+        ended = "" if left is None else f": gpud's probe (process {left.pid}) has ended"
+        detail = f"the GPU is free again{ended}"
         self._set(self.breaker.after_gone(time.monotonic()), detail=detail)
 
     def _set(self, breaker: Breaker, *, what: str | None = None, detail: str | None = None) -> None:

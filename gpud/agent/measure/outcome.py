@@ -72,11 +72,11 @@ def used_numpy(result: wire.Document | Failure) -> bool:
 
 def failure(ended: Ended, deadline_s: float, work: Work, note: Note) -> Failure:
     """Return the failure that the end of a child means, or that it does not end."""
+    killed = ", killed once" if ended.killed else ""
     if not work.gpu and (ended.killed or ended.code == -signal.SIGALRM) and ended.code is not None:
-        detail = f"not finished within {work.budget_s:g} s; the CPU was busy"
+        detail = f"not finished within {work.budget_s:g} s{killed}; the CPU was busy"
         return Failure(Reason.BUDGET_EXCEEDED, detail, advice=Situation.CPU_BUSY)
     if ended.killed or ended.code is None:
-        killed = ", killed once" if ended.killed else ""
         stays = "" if ended.code is not None else f"; {_staying(ended)}"
         detail = f"no answer within {deadline_s:g} s{_inside(note)}{killed}{stays}"
         fix = _of_hang(note.call, start_up=False)
@@ -215,8 +215,11 @@ def _of_hang(call: str | None, *, start_up: bool) -> Situation:
 def _staying(ended: Ended) -> str:
     process = processes.ref(ended.pid)
     condition = children.condition(process) if process is not None else None
-    what = "does not go away" if ended.killed else "is left alone"
-    return f"process {ended.pid} {what}" + (f" ({condition})" if condition else "")
+    state = f", {condition}" if condition else ""
+    if ended.killed:
+        return f"gpud's probe (process {ended.pid}{state}) does not go away"
+    why = "because killing it can take the GPU of all of WSL away"
+    return f"gpud's probe (process {ended.pid}{state}) is left alone, {why}"
 
 
 def _inside(note: Note) -> str:

@@ -203,7 +203,8 @@ def _words(standing: Standing, kernel: str | None) -> str:
     if standing.state is State.STUCK:
         parts.append("no GPU work starts until that process is gone")
     elif standing.state is State.HALF_OPEN:
-        parts.append("one run is let through at a time, and that of what hung decides")
+        hung = (standing.what or "what hung").partition(" on ")[0]
+        parts.append(f"{hung} is tried in the next round")
     elif standing.retry_s is not None and standing.since_s is not None:
         rest_s = standing.retry_s - standing.since_s
         parts.append(f"tried again {rest_s / 60:.0f} min after that")

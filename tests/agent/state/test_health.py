@@ -55,11 +55,10 @@ def test_an_open_one_says_when_it_is_tried_again() -> None:
 
 
 def test_a_half_open_one_is_on_its_way() -> None:
-    health = gpu(Standing(State.HALF_OPEN, since_s=1000.0, hangs=1, detail="process 1 has gone"))
+    free = "the GPU is free again"
+    health = gpu(Standing(State.HALF_OPEN, 1000.0, 1, what="launch on GPU-1", detail=free))
     assert (health.level, health.reason, health.fix) == (Level.DEGRADED, "tried_again", None)
-    assert health.detail == (
-        "process 1 has gone; one run is let through at a time, and that of what hung decides"
-    )
+    assert health.detail == "the GPU is free again; launch is tried in the next round"
 
 
 def test_what_the_kernel_says_is_evidence_for_a_hang_whichever_comes_first() -> None:
