@@ -103,6 +103,55 @@ async def test_round_makes_no_more_contexts_than_are_left(
     assert measure.skips["triad", Skip.CONTEXTS_SPENT] == 1
 
 
+GPU_PROBES = [[name, "cuda", "small"] for name in ("a", "b", "c", "d")]
+SPOILED = {"release_errors": "a child that gets no other job"}
+
+
+async def crashing_rounds(bench: Bench, budget: int | None, rounds: int, **state: object) -> None:
+    bench.contexts = GpuContexts(bench.folder, "boot", budget)
+    bench.says(specs=GPU_PROBES, **state)
+    pipeline, history = bench.make()
+    paced = Rounds(plan(ScheduleSettings(), wsl2=False), bench.contexts)
+    for _ in range(rounds):
+        paced.paused(60.0)
+        await pipeline.round(paced)
+    await history.close()
+
+
+@pytest.mark.parametrize(
+    "state", [{"crashing": ["a", "b", "c", "d"]}, {"conditions": SPOILED}], ids=["crash", "spoiled"]
+)
+async def test_round_with_a_budget_makes_one_context_more_after_a_lost_one(
+    bench: Bench, state: dict[str, Any]
+) -> None:
+    await crashing_rounds(bench, 250, 1, gpus=2, **state)
+    assert bench.contexts is not None
+    assert bench.contexts.used == 4, "two on each GPU"
+    measure = bench.board.read().measure
+    assert measure.skips == {("c", Skip.CONTEXT_LOST): 2, ("d", Skip.CONTEXT_LOST): 2}
+
+
+async def test_next_round_begins_with_the_probes_that_lost_contexts_kept_from_their_turn(
+    bench: Bench,
+) -> None:
+    await crashing_rounds(bench, 250, 3, crashing=["a", "b"])
+    turns = [["a", "b"], ["c", "d", "a", "b"], ["a", "b"]]
+    assert runs(bench) == [f"{name} GPU-0" for turn in turns for name in turn]
+
+
+async def test_probe_that_crashes_costs_a_round_its_own_figure_alone(bench: Bench) -> None:
+    await crashing_rounds(bench, 250, 1, crashing=["a"])
+    assert bench.board.read().measure.skips == {}
+    assert runs(bench) == [f"{probe} GPU-0" for probe in ("a", "b", "c", "d")]
+
+
+async def test_without_a_budget_each_probe_has_its_turn_whatever_crashes(bench: Bench) -> None:
+    await crashing_rounds(bench, None, 1, crashing=["a", "b", "c", "d"])
+    assert bench.board.read().measure.skips == {}
+    assert bench.contexts is not None
+    assert bench.contexts.used == 4
+
+
 @pytest.mark.parametrize(
     ("paces", "state", "expected"),
     [
