@@ -56,7 +56,7 @@ class GpuContexts:
     def __init__(self, folder: Path, boot_id: str, budget: int | None) -> None:
         self.budget = budget
         self.kept = True
-        self._path = folder / NAME
+        self.path = folder / NAME
         self._count = Count(boot_id)
         self._of_round: Counter[str] = Counter()  # contexts of this process, by GPU
         self._look()
@@ -107,7 +107,7 @@ class GpuContexts:
     def _look(self) -> None:
         """Take over what the file says of this boot, unless more is known here."""
         try:
-            stored = msgspec.json.decode(regular_file.text(self._path) or "", type=Count)
+            stored = msgspec.json.decode(regular_file.text(self.path) or "", type=Count)
         except msgspec.DecodeError:  # there is none yet, or it is damaged: counted from 0
             return
         if (stored.last_mono_s or 0.0) > time.monotonic():
@@ -122,13 +122,13 @@ class GpuContexts:
         Root leaves no file of its own where the agent writes.
         """
         self._count = count
-        temporary = self._path.with_suffix(".new")
+        temporary = self.path.with_suffix(".new")
         try:
-            self.kept = self._path.parent.stat().st_uid == os.geteuid()
+            self.kept = self.path.parent.stat().st_uid == os.geteuid()
             if self.kept:
                 temporary.write_bytes(msgspec.json.encode(count) + b"\n")
                 temporary.chmod(MODE)
-                temporary.rename(self._path)
+                temporary.rename(self.path)
         except OSError:
             self.kept = False
             with contextlib.suppress(OSError):

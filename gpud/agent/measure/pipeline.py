@@ -364,7 +364,12 @@ class Pipeline:
                 self._regression.evaluate(run)
 
     def _history_written(self) -> None:
-        aside = self._history.set_aside
+        aside, contexts = self._history.set_aside, self._launcher.contexts
+        if aside is None and contexts is not None and contexts.budget and not contexts.kept:
+            detail = f"{contexts.path} cannot be written: a restart begins a budget of its own"
+            fix = f"look at {contexts.path}: it and its directory have to be the agent's own"
+            self._set_health("store", Level.DEGRADED, "contexts_not_kept", detail, fix)
+            return
         if aside is None:
             self._set_health("store", Level.OK)
             return
