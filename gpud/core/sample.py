@@ -121,6 +121,7 @@ class Skip(StrEnum):
     RESUMED = "resumed"
     BOOT_GRACE = "boot_grace"  # the virtual machine has just started
     CONTEXTS_SPENT = "contexts_spent"  # gpud has made as many as one boot may have
+    CONTEXT_LOST = "context_lost"  # twice in this round
     GPU_HOT = "gpu_hot"
     VRAM_SHORT = "vram_short"
     GPU_BUSY = "gpu_busy"

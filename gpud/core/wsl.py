@@ -60,16 +60,3 @@ def switch(conf: Sections, section: str, key: str) -> bool | None:
     """Give a setting that is on or off; None when the file says neither."""
     word = conf.get(section, {}).get(key, "").lower()
     return True if word in TRUE else False if word in FALSE else None
-
-
-def boot_rest_s(grace_s: float, uptime: str | None) -> float:
-    """Give the seconds until GPU work may begin in a WSL2 whose /proc/uptime reads ``uptime``.
-
-    Right after its start WSL2's GPU is not ready, and a CUDA call may hang or spoil it for the life
-    of the virtual machine. An age that is not known holds nothing back.
-    """
-    try:
-        age_s = float((uptime or "").split()[0])
-    except (IndexError, ValueError):
-        return 0.0
-    return max(grace_s - age_s, 0.0) if age_s >= 0 else 0.0

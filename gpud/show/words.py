@@ -164,6 +164,7 @@ BECAUSE: Final[Mapping[Skip, str]] = {
     Skip.NO_GPU: "CUDA offers no GPU",
     Skip.BOOT_GRACE: "WSL has just started",
     Skip.CONTEXTS_SPENT: "the GPU contexts of this boot are used up",
+    Skip.CONTEXT_LOST: "two GPU contexts were lost before it in the round",
     Skip.STUCK: "a probe that hung in the driver has not ended",
     Skip.BREAKER_OPEN: "a call hung a while ago",
     Skip.CHILD_RUNNING: "another run was still going on",

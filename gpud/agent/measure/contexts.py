@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -23,6 +24,9 @@ NAME: Final = "contexts.json"
 MODE: Final = 0o644
 MOST: Final = 1_000_000
 """Contexts of a boot that are believed: at one a minute they last for two years."""
+
+OF_A_ROUND: Final = 2
+"""Contexts of a round on one GPU, within a budget: one, and one more after it was lost."""
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Moment = Annotated[float, msgspec.Meta(ge=0)]
@@ -52,8 +56,9 @@ class GpuContexts:
     def __init__(self, folder: Path, boot_id: str, budget: int | None) -> None:
         self.budget = budget
         self.kept = True
-        self._path = folder / NAME
+        self.path = folder / NAME
         self._count = Count(boot_id)
+        self._of_round: Counter[str] = Counter()  # contexts of this process, by GPU
         self._look()
 
     @property
@@ -76,13 +81,19 @@ class GpuContexts:
         """Whether the schedule may make no more of them."""
         return self.budget is not None and self.used >= self.budget
 
-    def made(self) -> None:
-        """Count a context. Errors: none."""
+    def lost(self, gpu: str) -> bool:
+        """Whether the contexts that a round may lose on a GPU are made. Without a budget never."""
+        return self.budget is not None and self._of_round[gpu] >= OF_A_ROUND
+
+    def made(self, gpu: str = "") -> None:
+        """Count a context on a GPU, ``""`` where it is not known. Errors: none."""
+        self._of_round[gpu] += 1
         self._look()  # `gpud probe` may have counted meanwhile
         self._keep(replace(self._count, contexts=self.used + 1, last_mono_s=time.monotonic()))
 
     def round_begun(self) -> None:
         """Count a round. Errors: none."""
+        self._of_round.clear()
         self._look()
         self._keep(replace(self._count, rounds=self.rounds + 1))
 
@@ -96,7 +107,7 @@ class GpuContexts:
     def _look(self) -> None:
         """Take over what the file says of this boot, unless more is known here."""
         try:
-            stored = msgspec.json.decode(regular_file.text(self._path) or "", type=Count)
+            stored = msgspec.json.decode(regular_file.text(self.path) or "", type=Count)
         except msgspec.DecodeError:  # there is none yet, or it is damaged: counted from 0
             return
         if (stored.last_mono_s or 0.0) > time.monotonic():
@@ -111,13 +122,13 @@ class GpuContexts:
         Root leaves no file of its own where the agent writes.
         """
         self._count = count
-        temporary = self._path.with_suffix(".new")
+        temporary = self.path.with_suffix(".new")
         try:
-            self.kept = self._path.parent.stat().st_uid == os.geteuid()
+            self.kept = self.path.parent.stat().st_uid == os.geteuid()
             if self.kept:
                 temporary.write_bytes(msgspec.json.encode(count) + b"\n")
                 temporary.chmod(MODE)
-                temporary.rename(self._path)
+                temporary.rename(self.path)
         except OSError:
             self.kept = False
             with contextlib.suppress(OSError):

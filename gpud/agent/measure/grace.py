@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gpud import regular_file
 from gpud.agent.history import queries, reader
 from gpud.agent.state.presence import remembered
 from gpud.core import wsl
@@ -22,6 +21,7 @@ from gpud.core.errors import StoreError
 from gpud.known_issues.catalogue import catalogue
 from gpud.known_issues.matching import MachineFacts, boot_grace_s
 from gpud.show.words import GPU_WORK_BEGINS
+from gpud.uptime import boot_rest_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,14 +34,13 @@ def gpu_from(settings: Settings, machine: Mapping[str, str], now: Instant) -> In
 
     Later than the settings say where the catalogue of known faults may be about its GPU.
     """
-    uptime = regular_file.text(Path(settings.sysroot, "proc/uptime"))
-    grace_s = settings.gate.boot_grace_s
+    grace_s, sysroot = settings.gate.boot_grace_s, settings.sysroot
     if not wsl.is_wsl2(machine.get("kernel", "")) or not grace_s:
         return None
     longest_s = max(entry.boot_grace_s for entry in catalogue())
-    if grace_s < longest_s and wsl.boot_rest_s(longest_s, uptime):
+    if grace_s < longest_s and boot_rest_s(longest_s, sysroot):
         grace_s = max(grace_s, _grace_of_gpus_s(settings, machine))
-    rest_s = wsl.boot_rest_s(grace_s, uptime)
+    rest_s = boot_rest_s(grace_s, sysroot)
     return Instant(now.wall_s + rest_s, now.mono_s + rest_s) if rest_s else None
 
 

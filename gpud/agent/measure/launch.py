@@ -69,7 +69,7 @@ NOT_GIVEN_BACK = b"not given back: "
 INVENTORY_BUDGET_S = 10.0
 LIST_DEADLINE_S = 20.0
 LOCK_LOOK_S = 0.05
-WARNED = frozenset({Skip.BREAKER_OPEN, Skip.CONTEXTS_SPENT})
+WARNED = frozenset({Skip.BREAKER_OPEN, Skip.CONTEXTS_SPENT, Skip.CONTEXT_LOST})
 """Reasons that a person is told of and that do not hold them back."""
 
 ADVICE_LOCK = (
@@ -185,9 +185,12 @@ class Launcher:
             return self._until_then
         if not self.breaker.allows(now_s):
             return Skip.STUCK if self.breaker.state(now_s) is State.STUCK else Skip.BREAKER_OPEN
-        spent = gpu is not None and self.contexts is not None and self.contexts.spent
         made = self._server is not None and self._server.gpu == gpu
-        return Skip.CONTEXTS_SPENT if spent and not made else None
+        if gpu is None or self.contexts is None or made:
+            return None
+        if self.contexts.spent:
+            return Skip.CONTEXTS_SPENT
+        return Skip.CONTEXT_LOST if self.contexts.lost(gpu) else None
 
     def rest(self, rest_s: float, skip: Skip) -> None:
         """Start no GPU work for so many seconds; ``skip`` says why."""
@@ -353,7 +356,7 @@ class Launcher:
             if work.job.probe and server.gpu is None:
                 server.gpu = work.job.gpu
                 if self.contexts is not None:
-                    self.contexts.made()
+                    self.contexts.made(work.job.gpu or "")
 
     def _lost(
         self, server: ServedChild, work: Work, failure: Failure, ended: children.Ended

@@ -97,6 +97,7 @@ class Pipeline:
         self._inventory: Inventory | None = None
         self._last_inventory: Inventory | None = None
         self._list_changed = False  # the last list was another than the one before
+        self._late: set[tuple[str, str | None]] = set()  # probes by GPU, for the next round
         self._turn = asyncio.Lock()
         self._turns = 0  # of rounds that run or wait
         self._no_round = asyncio.Event()
@@ -186,7 +187,7 @@ class Pipeline:
         on_gpu = [spec for spec in self._specs if spec.backend is Backend.CUDA]
         due = [spec for spec in turn.probes if spec.backend is Backend.CUDA]
         for uuid in [device.uuid for device in await self._devices(due)]:
-            for spec in due:
+            for spec in self._in_turn(due, uuid):
                 device = next((d for d in await self._devices([spec]) if d.uuid == uuid), None)
                 if device is not None and await self._run(Due(spec, device)):
                     rounds.ran(spec)
@@ -195,6 +196,12 @@ class Pipeline:
         if look and self._inventory is None:
             with contextlib.suppress(LaunchRefused):
                 await self._look()
+
+    def _in_turn(self, due: Sequence[ProbeSpec], uuid: str) -> Sequence[ProbeSpec]:
+        """Return what runs on a GPU, first what lost contexts kept from its turn before."""
+        late = [spec for spec in self._specs if (spec.name, uuid) in self._late]
+        self._late -= {(spec.name, uuid) for spec in late}
+        return [*late, *(spec for spec in due if spec not in late)]
 
     async def _rest(self, turn: Turn) -> None:
         """Skip what rests on battery; nothing asks the GPU, once the list of GPUs is there."""
@@ -294,6 +301,8 @@ class Pipeline:
         next_s: float | None = None,
     ) -> None:
         more = {"used_ratio": used_ratio if reason is Skip.GPU_BUSY else None, "next_s": next_s}
+        if reason is Skip.CONTEXT_LOST:
+            self._late.add(due.key)
         starving = self._gate.put_off(due, reason, at.mono_s)
         self._count_skip(due.spec.name, reason, due.uuid, starving=starving, **more)
 
@@ -355,7 +364,12 @@ class Pipeline:
                 self._regression.evaluate(run)
 
     def _history_written(self) -> None:
-        aside = self._history.set_aside
+        aside, contexts = self._history.set_aside, self._launcher.contexts
+        if aside is None and contexts is not None and contexts.budget and not contexts.kept:
+            detail = f"{contexts.path} cannot be written: a restart begins a budget of its own"
+            fix = f"look at {contexts.path}: it and its directory have to be the agent's own"
+            self._set_health("store", Level.DEGRADED, "contexts_not_kept", detail, fix)
+            return
         if aside is None:
             self._set_health("store", Level.OK)
             return

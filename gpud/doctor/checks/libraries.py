@@ -19,12 +19,13 @@ from gpud import gpu_lock
 from gpud.core.advice import Platform, Situation
 from gpud.core.errors import GpudError
 from gpud.core.sample import Job
-from gpud.core.wsl import boot_rest_s, is_wsl2
+from gpud.core.wsl import is_wsl2
 from gpud.doctor.finding import Finding, advice, check, combined, not_looked, ok, problem, unknown
 from gpud.doctor.machine import Machine
 from gpud.known_issues.catalogue import catalogue
 from gpud.known_issues.matching import MachineFacts, boot_grace_s
 from gpud.show.document import CudaReport
+from gpud.uptime import boot_rest_s
 
 CUDA, NVML = "libcuda.so.1", "libnvidia-ml.so.1"
 WSL_FOLDER = "/usr/lib/wsl/"
@@ -75,7 +76,7 @@ def _from_child(machine: Machine, library: LibraryFiles) -> Finding:
     if grace_s:  # which GPU it is only CUDA could tell
         facts = MachineFacts(str(Platform.WSL2), kernel=machine.kernel or None)
         grace_s = max(grace_s, boot_grace_s(catalogue(), facts))
-    if is_wsl2(machine.kernel) and boot_rest_s(grace_s, machine.text("/proc/uptime")):
+    if is_wsl2(machine.kernel) and boot_rest_s(grace_s, machine.settings.sysroot):
         return unknown(f"not asked in the first {grace_s:g} s of WSL", "ask again in a minute")
     return _alone(machine, library)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.agent.measure.contexts import GpuContexts
+from gpud.agent.measure.contexts import NAME, GpuContexts
 from gpud.agent.measure.pace import Rounds, plan
 from gpud.core.health import Level
 from gpud.core.sample import Pace, Reason, Skip
@@ -103,6 +103,83 @@ async def test_round_makes_no_more_contexts_than_are_left(
     assert bench.contexts.used == 1
     measure = bench.board.read().measure
     assert measure.skips["triad", Skip.CONTEXTS_SPENT] == 1
+
+
+async def test_count_of_contexts_that_cannot_be_kept_degrades_the_store_until_it_can(
+    bench: Bench,
+) -> None:
+    (bench.folder / "lib").mkdir()
+    file = bench.folder / "lib" / NAME
+    file.mkdir()
+    bench.contexts = GpuContexts(file.parent, "boot", 250)
+    pipeline, history = bench.make()
+    await pipeline.round(Of(Pace.SMALL))
+    health = bench.board.read().health["store"]
+    assert (health.level, health.reason) == (Level.DEGRADED, "contexts_not_kept")
+    assert str(file) in str(health.detail)
+    assert str(file) in str(health.fix)
+    file.rmdir()
+    await pipeline.round(Of(Pace.SMALL, Pace.LARGE))
+    await pipeline.round(Of(Pace.SMALL))
+    await history.close()
+    assert bench.board.read().health["store"].level == Level.OK
+
+
+async def test_without_a_budget_nobody_hears_of_a_count_that_is_not_kept(bench: Bench) -> None:
+    bench.contexts = GpuContexts(bench.folder / "missing", "boot", None)
+    pipeline, history = bench.make()
+    await pipeline.round(Of(Pace.SMALL))
+    await history.close()
+    assert bench.board.read().health["store"].level == Level.OK
+
+
+GPU_PROBES = [[name, "cuda", "small"] for name in ("a", "b", "c", "d")]
+SPOILED = {"release_errors": "a child that gets no other job"}
+
+
+async def crashing_rounds(bench: Bench, budget: int | None, rounds: int, **state: object) -> None:
+    bench.contexts = GpuContexts(bench.folder, "boot", budget)
+    bench.says(specs=GPU_PROBES, **state)
+    pipeline, history = bench.make()
+    paced = Rounds(plan(ScheduleSettings(), wsl2=False), bench.contexts)
+    for _ in range(rounds):
+        paced.paused(60.0)
+        await pipeline.round(paced)
+    await history.close()
+
+
+@pytest.mark.parametrize(
+    "state", [{"crashing": ["a", "b", "c", "d"]}, {"conditions": SPOILED}], ids=["crash", "spoiled"]
+)
+async def test_round_with_a_budget_makes_one_context_more_after_a_lost_one(
+    bench: Bench, state: dict[str, Any]
+) -> None:
+    await crashing_rounds(bench, 250, 1, gpus=2, **state)
+    assert bench.contexts is not None
+    assert bench.contexts.used == 4, "two on each GPU"
+    measure = bench.board.read().measure
+    assert measure.skips == {("c", Skip.CONTEXT_LOST): 2, ("d", Skip.CONTEXT_LOST): 2}
+
+
+async def test_next_round_begins_with_the_probes_that_lost_contexts_kept_from_their_turn(
+    bench: Bench,
+) -> None:
+    await crashing_rounds(bench, 250, 3, crashing=["a", "b"])
+    turns = [["a", "b"], ["c", "d", "a", "b"], ["a", "b"]]
+    assert runs(bench) == [f"{name} GPU-0" for turn in turns for name in turn]
+
+
+async def test_probe_that_crashes_costs_a_round_its_own_figure_alone(bench: Bench) -> None:
+    await crashing_rounds(bench, 250, 1, crashing=["a"])
+    assert bench.board.read().measure.skips == {}
+    assert runs(bench) == [f"{probe} GPU-0" for probe in ("a", "b", "c", "d")]
+
+
+async def test_without_a_budget_each_probe_has_its_turn_whatever_crashes(bench: Bench) -> None:
+    await crashing_rounds(bench, None, 1, crashing=["a", "b", "c", "d"])
+    assert bench.board.read().measure.skips == {}
+    assert bench.contexts is not None
+    assert bench.contexts.used == 4
 
 
 @pytest.mark.parametrize(
