@@ -141,7 +141,7 @@ async def crashing_rounds(bench: Bench, budget: int | None, rounds: int, **state
     bench.contexts = GpuContexts(bench.folder, "boot", budget)
     bench.says(specs=GPU_PROBES, **state)
     pipeline, history = bench.make()
-    paced = Rounds(plan(ScheduleSettings(), wsl2=False), bench.contexts)
+    paced = Rounds(plan(ScheduleSettings(), wsl2=False, on_battery="seldom"), bench.contexts)
     for _ in range(rounds):
         paced.paused(60.0)
         await pipeline.round(paced)
