@@ -28,6 +28,7 @@ SPEC = ProbeSpec(
     modes=("matmul", "pinned"),
     budget_s=20.0,
     summary="FP32 matrix product, n up to 4096, 2 n^3 flops",
+    version=2,
 )
 
 COMPILED_SHARE, PINNED_SHARE = 0.9, 0.1

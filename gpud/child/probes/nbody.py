@@ -31,7 +31,7 @@ SPEC = ProbeSpec(
     modes=("nbody",),
     budget_s=20.0,
     summary="FP32 arithmetic: all-pairs n-body, 20 flops an interaction",
-    version=2,
+    version=3,
 )
 
 FLOPS = 20

@@ -20,6 +20,7 @@ SPEC = ProbeSpec(
     modes=("tensor",),
     budget_s=20.0,
     summary="tensor cores: FP16 matrix product with FP32 sums, n up to 4096, 2 n^3 flops",
+    version=2,
 )
 
 

@@ -23,7 +23,7 @@ SPEC = ProbeSpec(
     modes=("triad",),
     budget_s=20.0,
     summary="device memory: STREAM triad on float4, two reads and one write counted",
-    version=2,
+    version=3,
 )
 
 ARRAYS = 3
