@@ -263,8 +263,8 @@ async def run_program(  # noqa: PLR0913  # each is one thing a caller chooses
     ``/usr/lib/wsl`` and ``/mnt/c`` come over 9p, and a server that hangs keeps whoever opens, lists
     or executes there in a sleep that no signal ends; ``Popen`` itself waits for the exec of its
     child. So a shell, which lies on the distribution's own disk, looks for the program and becomes
-    it. One that writes more than a MiB is killed then. ``kill`` False: neither is one
-    that does not end in time, nor that one. Exit code ``NOT_THERE`` where there is none.
+    it. One that writes more than a MiB is killed then, unless ``kill`` is False. Exit code
+    ``NOT_THERE`` where there is none.
     Errors: ``OSError`` when the shell cannot be started.
     """
     return await run(

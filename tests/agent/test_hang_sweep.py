@@ -13,8 +13,10 @@ import pytest
 from gpud import discovery
 from gpud.agent.measure.breaker import State
 from gpud.agent.measure.launch import Launcher, LaunchRefused
+from gpud.agent.state.board import Board
 from gpud.child import probes
 from gpud.core.sample import Job, Reason, RunReport, Skip
+from tests import snapshots
 from tests.child.running import GPU
 from tests.child.sweep import CALLED, Subject, Sweep, linked, sweeping
 
@@ -83,7 +85,8 @@ def hangs(sweep: Sweep) -> list[Hang]:
 
 async def hung(hang: Hang, library: Path) -> Outcome:
     """Let one launcher meet one hang, then ask it again."""
-    launcher = Launcher(library.with_name("gpu.lock"), deadline_ratio=1.0)
+    board = Board(snapshots.bare())
+    launcher = Launcher(library.with_name("gpu.lock"), board=board, deadline_ratio=1.0)
     module = discovery.module(probes, hang.subject.name, ("SPEC", "run"))
     assert not isinstance(module, str)
     spec = replace(module.SPEC, budget_s=NEVER_S)
@@ -101,7 +104,7 @@ async def hung(hang: Hang, library: Path) -> Outcome:
     except LaunchRefused as refusal:
         refused = refusal.skip
     launcher.close()
-    return Outcome(report, launcher.standing.state, refused, launcher.spawned)
+    return Outcome(report, launcher.standing.state, refused, board.read().measure.children)
 
 
 async def all_hung(cases: dict[Hang, Path]) -> dict[Hang, Outcome]:

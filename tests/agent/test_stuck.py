@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from gpud.agent.state.board import States
-    from gpud.core.sample import ProbeSpec, RunReport
+    from gpud.core.sample import ProbeSpec
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root and /dev/fuse")
 
@@ -41,6 +41,8 @@ READER = (
     "if job['gpu']: open({path!r}).read()\n"
     "print(json.dumps({{'probe': job['probe'], 'backend': 'cuda' if job['gpu'] else 'cpu'}}))"
 )
+Answer = TypeVar("Answer")
+
 ON_GPU, ON_CPU = Job("launch", gpu=GPU), Job("cpu_call")
 LAUNCH, CPU_CALL = launch.SPEC, cpu_call.SPEC
 
@@ -52,9 +54,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-async def overdue(
-    clock: Clock, stalled: Stalling, run: Coroutine[Any, Any, RunReport]
-) -> RunReport:
+async def overdue(clock: Clock, stalled: Stalling, run: Coroutine[Any, Any, Answer]) -> Answer:
     """Let a run come to the file that does not answer, and its deadline pass."""
     task = asyncio.create_task(run)
     await asyncio.to_thread(stalled.waiting.wait, LIMIT_S)
@@ -86,6 +86,10 @@ class Agent:
     @property
     def state(self) -> State:
         return self.launcher.standing.state
+
+    @property
+    def children(self) -> int:
+        return self.board.read().measure.children
 
     async def becomes(self, state: State) -> None:
         async with asyncio.timeout(LIMIT_S):
@@ -139,7 +143,7 @@ def test_driver_call_that_the_kernel_keeps_stops_gpu_work_until_it_ends(
         assert left is not None
         assert (children.condition(left) or "").startswith("state D")
         await agent.refuses(LAUNCH, ON_GPU)
-        assert agent.launcher.spawned == 1
+        assert agent.children == 1
         assert agent.metric("gpud_gpu_stuck") == 1
         assert agent.metric("gpud_breaker_state", state="stuck") == 1
         assert agent.metric("gpud_breaker_state", state="closed") == 0
@@ -196,6 +200,25 @@ def test_new_agent_finds_the_stuck_child_of_the_old_one(
     clock.run(story())
 
 
+def test_list_of_gpus_that_a_new_agent_finds_stuck_is_what_has_to_answer(
+    tmp_path: Path, stalled: Stalling, clock: Clock
+) -> None:
+    lock, list_gpus = tmp_path / "gpu.lock", Job()
+    code = f"import sys\nsys.stdin.readline()\nopen({str(stalled.path)!r}).read()"
+
+    async def story() -> None:
+        old = Agent(lock, command=(sys.executable, "-I", "-c", code))
+        await overdue(clock, stalled, old.launcher.inventory(list_gpus))
+        old.launcher.close()
+        new = Agent(lock, command=reader(stalled))
+        new.launcher.look()
+        assert new.launcher.breaker.subject == old.launcher.breaker.subject == "inventory"
+        stalled.answer()
+        await new.becomes(State.HALF_OPEN)
+
+    clock.run(story())
+
+
 def test_run_in_progress_is_not_stuck(tmp_path: Path, stalled: Stalling, clock: Clock) -> None:
     """The same file, the same lock; only its time has not come yet."""
 
@@ -229,12 +252,12 @@ def test_stuck_child_of_the_cpu_is_not_joined_by_others(
         left = agent.launcher.breaker.left
         for _ in range(3):
             await agent.refuses(CPU_CALL, ON_CPU)
-        assert agent.launcher.spawned == 1
+        assert agent.children == 1
         assert agent.launcher.breaker.left == left
         stalled.answer()
         await agent.becomes(State.HALF_OPEN)
         assert (await agent.launcher.run(CPU_CALL, ON_CPU)).failure is not None
-        assert agent.launcher.spawned == 2
+        assert agent.children == 2
 
     clock.run(story())
 

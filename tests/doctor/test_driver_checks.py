@@ -119,6 +119,7 @@ def test_child_that_hangs_for_the_doctor_keeps_the_lock_until_it_ends(tmp_path: 
     holder = gpu_lock.lock_holder(fd)
     assert holder is not None
     assert holder.what == "inventory"
+    assert holder.overdue_s > time.monotonic() + made.settings.cuda.start_limit_s / 2
     descriptors = [name.readlink() for name in Path("/proc/self/fd").iterdir() if name.exists()]
     assert descriptors.count(path) == 1  # this test's own: the child alone has it
     expect(libcuda.look(made), UNKNOWN, f"not asked: process {holder.process.pid} (inventory)")

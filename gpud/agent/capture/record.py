@@ -245,7 +245,8 @@ async def _listed(settings: Settings, job: Job) -> children.Ended:
 
     def note(process: ProcessRef) -> None:
         if lock is not None:
-            gpu_lock.hand_over(lock, process.pid, DEADLINE_S, "inventory")
+            limit_s = DEADLINE_S if job.alarm else settings.cuda.start_limit_s
+            gpu_lock.hand_over(lock, process.pid, limit_s, "inventory")
 
     try:
         with gpu_lock.taken(Path(settings.run_dir)) as lock:

@@ -81,8 +81,6 @@ class Candidate:
     need_bytes: int = 0  # of GPU memory, as its last run took it
     memory_bytes: int = 0  # of the GPU in all; 0: it is not known
     own_ended_s: float | None = None  # when gpud itself last worked on this GPU
-    resumed_s: float | None = None  # when the machine came back from a long pause
-    jumped_s: float | None = None  # when its clocks last jumped, either way
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +111,6 @@ def decide(gate: GateSettings, run: Candidate, before: Conditions) -> Wait | Ski
 
 def _of_gpu(gate: GateSettings, run: Candidate, before: Conditions) -> Wait | Skip | None:
     """Return what speaks against work on the GPU, the worst first."""
-    for since_s, reason in ((run.resumed_s, Skip.RESUMED), (run.jumped_s, Skip.CLOCK_JUMPED)):
-        if since_s is not None and run.now_s < since_s + clock.REST_S:
-            return reason
     hot = before.temperature_celsius is not None and before.temperature_celsius > gate.hot_celsius
     if hot or HOT & (before.throttle_reasons or frozenset()):
         return Skip.GPU_HOT
@@ -278,7 +273,6 @@ class Gate:
         """
         at = self._now()
         before = await self._observer.look(due.uuid)
-        machine = self._board.read().machine
         candidate = Candidate(
             due.spec.backend,
             due.spec.pace,
@@ -287,8 +281,6 @@ class Gate:
             need_bytes=self._need_bytes.get(due.key, 0),
             memory_bytes=0 if due.device is None else due.device.memory_total_bytes,
             own_ended_s=None if due.uuid is None else self._own_ended_s.get(due.uuid),
-            resumed_s=machine.resumed_mono_s,
-            jumped_s=machine.jumped_mono_s,
         )
         return Admission(decide(self._settings, candidate, before), before, at)
 
@@ -306,6 +298,11 @@ class Gate:
         patience_s = max(STARVED_S, STARVED_ROUNDS * self._board.read().pace.beat.gpu_s)
         return since_s is not None and now_s - since_s >= patience_s
 
+    def worked(self, due: Due, at: Instant) -> None:
+        """Note that a child of ours has had the GPU until this moment."""
+        if due.uuid is not None:
+            self._own_ended_s[due.uuid] = at.mono_s
+
     async def ended(
         self, due: Due, report: RunReport, before: Conditions, at: Instant, *, jumped: bool
     ) -> tuple[RunReport, tuple[Flag, ...]]:
@@ -314,8 +311,7 @@ class Gate:
         ``jumped``: the clocks parted while it ran.
         """
         self._put_off_since_s.pop(due.key, None)
-        if due.uuid is not None:
-            self._own_ended_s[due.uuid] = at.mono_s
+        self.worked(due, at)
         after = await self._observer.look(due.uuid)
         past = await self._past_of(due.key, ac=after.ac)
         resumed_s = self._board.read().machine.resumed_mono_s

@@ -30,7 +30,7 @@ from gpud.agent import children
 from gpud.agent.measure import outcome
 from gpud.agent.measure.breaker import Breaker, Standing, State, standing
 from gpud.agent.measure.gate import headroom_bytes
-from gpud.agent.measure.served import ServedChild, Work
+from gpud.agent.measure.served import INVENTORY, ServedChild, Work
 from gpud.agent.state.runs import with_children
 from gpud.core import progress, wire
 from gpud.core.advice import Platform, Situation, worded, words
@@ -127,7 +127,7 @@ class Launcher:
         contexts: GpuContexts | None = None,
     ) -> None:
         self.lock_path = lock_path
-        self.spawned = self.jobs = 0  # children that were started, and what they were asked for
+        self.jobs = 0
         self.breaker = breaker or Breaker()
         self.standing = Standing()
         self._board = board
@@ -362,7 +362,8 @@ class Launcher:
         self, server: ServedChild, work: Work, failure: Failure, ended: children.Ended
     ) -> None:
         """Give up a child that has ended or hangs, and learn from that."""
-        self._server = None
+        if self._server is server:  # else another was started while this one ended
+            self._server = None
         left = server.child.reference if ended.code is None else None
         self._learn(work, failure, left)
         if left is not None and not ended.killed:
@@ -427,7 +428,8 @@ class Launcher:
         process = f"process {holder.process.pid} of an earlier run"
         detail = f"{holder.what}: {process} does not go away ({condition})"
         # One of the CPU's asked nothing of the driver, so its own end says nothing of it either.
-        self._stuck(holder.process, holder.what, detail, gpu=" on " in holder.what)
+        gpu = holder.what == INVENTORY or " on " in holder.what
+        self._stuck(holder.process, holder.what, detail, gpu=gpu)
         return True
 
     def _stuck(self, process: ProcessRef, what: str, detail: str, *, gpu: bool) -> None:
@@ -474,6 +476,5 @@ class Launcher:
 
     def _count(self) -> None:
         """Count a start: gpud publishes its own cost."""
-        self.spawned += 1
         if self._board is not None:
             self._board.publish(measure=with_children(self._board.read().measure))

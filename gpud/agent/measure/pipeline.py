@@ -262,6 +262,7 @@ class Pipeline:
             self._skip(due, refused.skip, before.at)
             return False
         if report.failure is not None and report.failure.reason is Reason.VRAM_SHORT:
+            self._gate.worked(due, self._now())
             self._skip(due, Skip.VRAM_SHORT, before.at)  # what the gate could not read
             return False
         await self._finish(due, report, before)

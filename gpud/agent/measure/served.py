@@ -6,7 +6,7 @@ import os
 import subprocess
 from dataclasses import dataclass
 from io import FileIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpud.agent import children
 from gpud.core import progress
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
     from gpud.core.progress import Note
     from gpud.core.sample import Job
+
+
+INVENTORY: Final = "inventory"
+"""The list of GPUs, among the names of jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class Work:
     @property
     def what(self) -> str:
         """The job in words: "launch on GPU-..."."""
-        subject = self.job.probe or "inventory"
+        subject = self.job.probe or INVENTORY
         return f"{subject} on {self.job.gpu}" if self.job.gpu else subject
 
 

@@ -111,7 +111,6 @@ class MachineState(Struct, frozen=True):
     paused_s: float = 0.0
     clock_jumps: int = 0
     resumed_mono_s: float | None = None  # when the machine came back from its last long pause
-    jumped_mono_s: float | None = None  # of the last jump after which the GPU rests
 
 
 class MeasureState(Struct, frozen=True):
@@ -238,8 +237,6 @@ def after_jump(
     machine = replace(
         before, clock_jumps=before.clock_jumps + 1, paused_s=before.paused_s + max(offset_s, 0.0)
     )
-    if clock.rest_s(offset_s):
-        machine = replace(machine, jumped_mono_s=now_mono_s)
     if offset_s < clock.ASLEEP_FROM_S:
         return machine, snapshot.telemetry
     aged = answers.paused(snapshot.telemetry, offset_s)

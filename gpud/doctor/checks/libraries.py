@@ -110,7 +110,8 @@ def _listed(machine: Machine, library: LibraryFiles, lock: int | None) -> Findin
 
     def note(pid: int) -> None:
         if lock is not None:
-            gpu_lock.hand_over(lock, pid, limit_s, "inventory")
+            overdue_s = settings.cuda.start_limit_s if leave else limit_s
+            gpu_lock.hand_over(lock, pid, overdue_s, "inventory")
 
     ended = machine.run(
         [sys.executable, "-I", "-m", "gpud.child", "--serve"],

@@ -14,9 +14,11 @@ import pytest
 from gpud import gpu_lock, processes
 from gpud.agent.measure.contexts import GpuContexts
 from gpud.agent.measure.launch import Launcher
+from gpud.agent.state.board import Board
 from gpud.child.cuda_api import OPTIONAL
 from gpud.child.probes import cpu_call, cpu_matmul, event, launch, small_copy, triad
 from gpud.core.sample import Job, Reason
+from tests import snapshots
 from tests.child.running import CHILD, GPU, INTERPRETED
 from tests.child.sweep import A_SMALL_GPU, CALLED
 from tests.standins.build import build_libcuda
@@ -44,9 +46,15 @@ class Rig:
         self.library = build_libcuda(folder, script)
         time = [f"{name}={value}" for name, value in virtual_time(folder, INTERPRETED).items()]
         self.contexts = GpuContexts(folder, "boot", None)
+        self.board = Board(snapshots.bare())
+        command = ["env", *time, *child]
         self.launcher = Launcher(
-            folder / "gpu.lock", command=["env", *time, *child], contexts=self.contexts
+            folder / "gpu.lock", board=self.board, command=command, contexts=self.contexts
         )
+
+    @property
+    def children(self) -> int:
+        return self.board.read().measure.children
 
     def job(self, spec: ProbeSpec, gpu: str | None, **more: Any) -> Job:
         return Job(spec.name, gpu=gpu, cuda_library=str(self.library), **more)
@@ -75,7 +83,7 @@ async def test_held_launcher_needs_one_process_and_one_context_for_all_runs_on_a
     assert good(first) == [True] * 4
     assert (calls.count("cuInit"), calls.count(OPENED)) == (1, 1)
     assert rig.calls().count(CLOSED) == 1
-    assert (rig.launcher.spawned, rig.contexts.used) == (1, 1)
+    assert (rig.children, rig.contexts.used) == (1, 1)
 
 
 async def test_child_never_works_on_two_gpus(tmp_path: Path) -> None:
@@ -85,7 +93,7 @@ async def test_child_never_works_on_two_gpus(tmp_path: Path) -> None:
     assert good(reports) == [True] * 4
     order = [name for name in rig.calls() if name in {OPENED, CLOSED}]
     assert order == [OPENED, CLOSED] * 2
-    assert (rig.launcher.spawned, rig.contexts.used) == (2, 2)
+    assert (rig.children, rig.contexts.used) == (2, 2)
 
 
 async def test_without_a_holder_each_run_has_a_child_that_is_gone_at_its_end(
@@ -103,9 +111,9 @@ async def test_reference_whose_blas_has_one_thread_shares_no_process_with_the_cr
     rig = Rig(tmp_path)
     async with rig.launcher.held():
         assert good([await rig.run(spec, None) for spec in (cpu_call.SPEC, cpu_matmul.SPEC)])
-        assert rig.launcher.spawned == 1
+        assert rig.children == 1
         assert good([await rig.run(event.SPEC)]) == [True]
-        assert rig.launcher.spawned == 2
+        assert rig.children == 2
 
 
 async def clean_calls(folder: Path, count: int) -> list[str]:
@@ -129,7 +137,7 @@ async def test_crash_costs_the_run_it_hits_and_the_rest_goes_on_in_a_new_child(
     assert good(reports) == [True, False, True]
     assert reports[1].failure is not None
     assert (reports[1].failure.reason, reports[1].failure.function) == (reason, "cuEventRecord")
-    assert (rig.launcher.spawned, rig.contexts.used) == (2, 2)
+    assert (rig.children, rig.contexts.used) == (2, 2)
 
 
 async def test_error_that_stays_in_a_context_costs_one_run_only(tmp_path: Path) -> None:
@@ -145,7 +153,7 @@ async def test_error_that_stays_in_a_context_costs_one_run_only(tmp_path: Path) 
     assert good(reports) == [True, False, True]
     assert reports[1].failure is not None
     assert reports[1].failure.function == "cuLaunchKernel"
-    assert rig.launcher.spawned == 2
+    assert rig.children == 2
 
 
 async def test_error_that_passes_costs_no_context(tmp_path: Path) -> None:
@@ -156,7 +164,7 @@ async def test_error_that_passes_costs_no_context(tmp_path: Path) -> None:
     assert good(reports) == [True, False, True]
     assert reports[1].failure is not None
     assert reports[1].failure.reason is Reason.OUT_OF_MEMORY
-    assert (rig.launcher.spawned, rig.contexts.used) == (1, 1)
+    assert (rig.children, rig.contexts.used) == (1, 1)
 
 
 async def test_run_has_the_memory_of_the_one_before_at_its_disposal(tmp_path: Path) -> None:
@@ -183,7 +191,7 @@ async def test_run_is_refused_before_it_takes_memory_of_which_too_little_is_free
     assert short.failure.reason is Reason.VRAM_SHORT
     assert str(free_bytes) in short.failure.detail
     assert (taken, good([enough])) == (0, [True])
-    assert (rig.launcher.spawned, rig.contexts.used) == (1, 1)
+    assert (rig.children, rig.contexts.used) == (1, 1)
 
 
 async def test_run_takes_no_memory_that_has_to_stay_free(tmp_path: Path) -> None:
@@ -198,7 +206,7 @@ async def test_run_takes_no_memory_that_has_to_stay_free(tmp_path: Path) -> None
     assert good([fits]) == [True]
     assert short.failure is not None
     assert short.failure.reason is Reason.VRAM_SHORT
-    assert (rig.launcher.spawned, rig.contexts.used) == (1, 1)
+    assert (rig.children, rig.contexts.used) == (1, 1)
 
 
 async def test_child_whose_parent_asks_no_more_gives_gpu_and_lock_back_and_another_follows(
@@ -217,7 +225,7 @@ async def test_child_whose_parent_asks_no_more_gives_gpu_and_lock_back_and_anoth
         assert rig.calls()[-1] == CLOSED
         second = await rig.run(event.SPEC)
     assert good([first, second]) == [True, True]
-    assert (rig.launcher.spawned, rig.contexts.used) == (2, 2)
+    assert (rig.children, rig.contexts.used) == (2, 2)
 
 
 async def test_cold_modes_are_measured_in_a_new_context_only(tmp_path: Path) -> None:
@@ -259,3 +267,24 @@ async def test_cancelled_holder_leaves_the_child_to_end_by_itself(tmp_path: Path
     with (tmp_path / "rig/gpu.lock").open() as lock:
         await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)  # free once the child is gone
     assert rig.calls()[-1] == CLOSED
+
+
+async def test_child_that_is_started_while_another_ends_is_kept(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    answer = "print(json.dumps({'probe': json.loads(line)['probe'], 'backend': 'cpu'}), flush=True)"
+    code = (
+        f"import json, os, sys\nfor line in sys.stdin:\n    {answer}\n"
+        f"if os.path.exists({str(fifo)!r}):\n    open({str(fifo)!r}).read()"
+    )
+    board, spec = Board(snapshots.bare()), cpu_call.SPEC
+    launcher = Launcher(None, board=board, command=[sys.executable, "-I", "-c", code])
+    ending = asyncio.create_task(launcher.run(spec, Job(spec.name)))
+    writer = await asyncio.to_thread(fifo.open, "w")  # its input has ended, and it has not
+    async with launcher.held():
+        await launcher.run(spec, Job(spec.name))
+        fifo.unlink()
+        writer.close()
+        await ending
+        await launcher.run(spec, Job(spec.name))
+        assert board.read().measure.children == 2
