@@ -1,7 +1,7 @@
 """Types that cross between processes: a probe, its run, its samples, and reasons for their absence.
 
-Standard library only: the child imports this module, ``record``, ``advice``, ``stats`` and
-``errors``, no more of core.
+Standard library only: the child imports this module, ``record``, ``advice``, ``stats``,
+``progress`` and ``errors``, no more of core.
 """
 
 from __future__ import annotations
