@@ -1,8 +1,7 @@
 """Lock on GPU work: a file that one child at a time has locked, and the line in it that names it.
 
-NVML's helper has one of its own of the same kind.
-
-A child inherits the descriptor, so the lock is held for just as long as the child lives.
+A child inherits the descriptor, so the lock is held for just as long as the child lives. NVML's
+helper has a lock of its own, of the same kind.
 """
 
 from __future__ import annotations

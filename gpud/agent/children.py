@@ -58,7 +58,7 @@ exit 127"""
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a process ended. ``code`` is None when it was killed and did not go away."""
+    """How a process ended. ``code`` is None while it is there: killed in vain, or left alone."""
 
     pid: int
     code: int | None

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from functools import wraps
 from operator import is_
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
 
 
-def remembered(function: Callable[P, T]) -> Callable[P, T]:
-    """Give the last result again while the positional arguments are the very same objects."""
+def memo(function: Callable[[*Ts], T]) -> Callable[[*Ts], T]:
+    """Give the last result again while the arguments, all positional, are the very same objects."""
     last: list[tuple[tuple[object, ...], T]] = []
 
     @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+    def call(*args: *Ts) -> T:
         if last:
             before, result = last[0]
             if len(before) == len(args) and all(map(is_, before, args)):
                 return result
-        result = function(*args, **kwargs)
+        result = function(*args)
         last[:] = [(args, result)]
         return result
 

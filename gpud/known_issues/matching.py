@@ -1,7 +1,7 @@
 """Relation of a machine to the catalogue: which entries are about its versions and its traces.
 
-What is not known of a machine matches nothing, and a version on which a fault was once reported is
-not said to be affected by it. Pure.
+What is not known of a machine matches nothing, but where caution costs little (``left_out``,
+``boot_grace_s``). A version on which a fault was once reported is not called affected by it. Pure.
 """
 
 from __future__ import annotations

@@ -45,10 +45,10 @@ class ProbeBaseline:
 class ProbeResult:
     """One mode of one probe in one place, over all its repeats.
 
-    Units: the probe's own. ``low`` and ``high`` are p10 and p90 of the calls of one run, its ends
-    where there are fewer than ten, or the lowest and highest median of several; None where there is
-    one call. A distribution with two
-    modes is two results, each with the ``share`` of its calls: a mean of them is no figure.
+    Units: the probe's own. ``low`` and ``high`` of one run are p10 and p90 of its calls: the lowest
+    and the highest of fewer than ten, None of one. Of several runs they are the lowest and the
+    highest median. A distribution with two modes is two results, each with the ``share`` of its
+    calls: a mean of them is no figure.
     ``no_baseline`` is the reason where there is none.
     """
 

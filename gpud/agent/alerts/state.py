@@ -210,7 +210,7 @@ class AlertState:
     async def run(self) -> None:
         """Look at functions and health, publish and write, every second until cancelled.
 
-        While nothing has changed only time can end or begin something, and is looked at less often.
+        While nothing has changed, only time can begin or end something: looks are further apart.
         """
         looked_at, due_s = None, 0.0
         while True:

@@ -17,7 +17,7 @@ class State(StrEnum):
     CLOSED = "closed"  # everything
     OPEN = "open"  # nothing until the rest is over
     HALF_OPEN = "half_open"  # one run: its end decides
-    STUCK = "stuck"  # nothing while a child that was killed has not gone
+    STUCK = "stuck"  # nothing while a child that hung has not gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Breaker:
     that end in between decide nothing, since they may never come to the call that hung: listing the
     GPUs works on many a driver that hangs at the first launch.
 
-    A process in ``left`` was killed and lives on in the kernel: nothing is let through until it is
-    gone, and its end is the news that the driver came back, so no rest follows.
+    A process in ``left`` hung and is still there, killed in vain or left alone: nothing is let
+    through until it is gone, and its end is the news that the driver came back, so no rest follows.
     """
 
     streak: int = 0
@@ -66,7 +66,7 @@ class Breaker:
     ) -> Breaker:
         """Open for the first rest, doubling with every hang in a row up to the longest.
 
-        ``left``: the process that was killed and is still there.
+        ``left``: the process that hung and is still there.
         """
         rest_s = min(self.first_rest_s * 2.0 ** min(self.streak, 30), LONGEST_REST_S)
         return Breaker(self.streak + 1, now_s + rest_s, self.first_rest_s, left, subject=subject)

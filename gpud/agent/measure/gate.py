@@ -126,7 +126,7 @@ def _of_gpu(gate: GateSettings, run: Candidate, before: Conditions) -> Wait | Sk
 
 
 def headroom_bytes(memory_bytes: int) -> float:
-    """Return the GPU memory that stays free of a GPU with so many bytes, 0 where it is not known.
+    """Return the memory that stays free on a GPU of ``memory_bytes`` in all, 0 where not known.
 
     15 %, but at least 2 GiB, and no more than half of a small card. Under WSL2 a GPU that is filled
     can take Windows down, and memory was refused with 2 GB of 24 free.

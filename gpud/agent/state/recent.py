@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from gpud.agent.history.records import Finite, typed
 from gpud.agent.history.schema import VERSION
-from gpud.agent.memo import remembered
+from gpud.agent.memo import memo
 from gpud.agent.regression.evaluation import JUDGED
 from gpud.agent.state.snapshot import Recent, RecentKey
 from gpud.core.errors import StoreError
@@ -107,7 +107,7 @@ def with_past(
     return with_points(after, specs, since)
 
 
-@remembered
+@memo
 def document(recent: Mapping[RecentKey, Recent]) -> tuple[RecentSeries, ...]:
     """Return the series as they are published, the times as whole seconds after the first."""
     return tuple(

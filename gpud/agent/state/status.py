@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from gpud.agent.memo import remembered
+from gpud.agent.memo import memo
 from gpud.agent.state import recent
 from gpud.agent.state.health import SEVERITY
 from gpud.agent.state.snapshot import ProbeKey, RegressionState, overall
@@ -118,7 +118,7 @@ def alert_report(alert: Alert) -> AlertReport:
     return built(AlertReport, alert)
 
 
-@remembered
+@memo
 def _last_runs(probes: Mapping[ProbeKey, ProbeState]) -> tuple[LastRun, ...]:
     return tuple(_last_run(key, state) for key, state in probes.items())
 
@@ -138,7 +138,7 @@ def _last_run(key: ProbeKey, state: ProbeState) -> LastRun:
     )
 
 
-@remembered
+@memo
 def _streams(
     regression: RegressionState, gpus: Mapping[str, ListedGpu]
 ) -> tuple[StreamReport, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from gpud.agent.memo import remembered
+from gpud.agent.memo import memo
 from gpud.core.sample import Absent, Reading
 from gpud.core.telemetry import SEES_A_GPU
 
@@ -95,7 +95,7 @@ def current(telemetry: Telemetry, now_mono_s: float) -> tuple[Reading, ...]:
     return _merged(telemetry, *(answer.holds(now_mono_s) for answer in ranked(telemetry)))
 
 
-@remembered
+@memo
 def _merged(telemetry: Telemetry, *holding: bool) -> tuple[Reading, ...]:
     """Merge the answers; ``holding`` has for each of ``ranked`` whether it is not too old."""
     best: dict[tuple[int | None, str], Reading] = {}
