@@ -154,7 +154,7 @@ def measured(  # noqa: PLR0913  # the last two have one use each
             waking.read(repeats)
         return plausible(taken_s, call.name)
 
-    before_s, allowed_s = device.busy_s, share * _left(device, budget)
+    allowed_s = share * _left(device, budget)
     batch_s = min(BATCH_S, allowed_s / (RUNS + LONGER * WARM_UPS + 2))
     used_s, call_s = _pilot(batch)
     load = _repeats(LONGER * batch_s, call_s)
@@ -172,7 +172,7 @@ def measured(  # noqa: PLR0913  # the last two have one use each
         if len(taken) >= LEAST_RUNS and used_s + next_s > allowed_s:
             break
         if max(LEAST_RUNS - len(taken), 1) * next_s > _left(device, budget):
-            raise _too_slow(call.name, call_s, budget.gpu_s, before_s, used_s)
+            raise _too_slow(call.name, call_s, budget.gpu_s)
         taken.append(batch(repeats))
         used_s += taken[-1]
         budget.check()
@@ -181,13 +181,9 @@ def measured(  # noqa: PLR0913  # the last two have one use each
     return TimedBatches(rates, calm, repeats, median(taken) / repeats, clock)
 
 
-def _too_slow(name: str, call_s: float, gpu_s: float, before_s: float, used_s: float) -> ProbeError:
-    """Say what has used the GPU time of a run, of which too little is left for five batches."""
-    detail = (
-        f"no time is left for {LEAST_RUNS} batches of {name}, {call_s:.3g} s a call: of "
-        f"{gpu_s:g} s, {before_s:.2g} s went to filling, copying and choosing a size, and "
-        f"{used_s:.2g} s to pilots, warm-up and batches"
-    )
+def _too_slow(name: str, call_s: float, gpu_s: float) -> ProbeError:
+    """Say that too little GPU time is left for the fewest batches."""
+    detail = f"{name} is too slow to measure within {gpu_s:g} s ({call_s:.2g} s a call)"
     return ProbeError(Failure(Reason.BUDGET_EXCEEDED, detail, advice=TOO_SLOW))
 
 

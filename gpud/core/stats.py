@@ -73,19 +73,25 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, 
 _SYMBOLS = {"seconds": "s", "bytes_per_second": "B/s", "flops_per_second": "flop/s"}
 
 
-def human(value: float, unit: str) -> str:
+INTEGERS = frozenset({"int8"})
+"""Modes whose operations are of integers."""
+
+
+def human(value: float, unit: str, mode: str | None = None) -> str:
     """Write a figure in base units with a prefix: 1.23e-05 seconds is ``12.3 µs``.
 
-    Elements are those of a square matrix, which people know by its side.
+    Elements are those of a square matrix, which people know by its side. The operations of a
+    ``mode`` of integers are no flops.
     """
     if unit == "elements":
         side = round(value**0.5)
         return f"{side} x {side}"
+    symbol = "op/s" if mode in INTEGERS else _SYMBOLS[unit]
     value = float(f"{value:.3g}")  # rounded first: 999.9 us is 1 ms
     for scale, prefix in _PREFIXES:
         if abs(value) >= scale:
-            return f"{value / scale:.3g} {prefix}{_SYMBOLS[unit]}"
-    return f"{value / 1e-9:.3g} n{_SYMBOLS[unit]}"
+            return f"{value / scale:.3g} {prefix}{symbol}"
+    return f"{value / 1e-9:.3g} n{symbol}"
 
 
 WHOLE_FROM = 9.95  # percent: from here on no tenth is shown

@@ -162,8 +162,10 @@ class Figures(msgspec.Struct, frozen=True):
     def humps(self) -> list[str]:
         """The median in words, or each of two humps with its share."""
         if not self.peaks:
-            return [human(self.median, self.unit)]
-        return [f"{human(peak.value, self.unit)} ({peak.share:.0%})" for peak in self.peaks]
+            return [human(self.median, self.unit, self.mode)]
+        return [
+            f"{human(peak.value, self.unit, self.mode)} ({peak.share:.0%})" for peak in self.peaks
+        ]
 
 
 class LastRun(msgspec.Struct, frozen=True):

@@ -65,7 +65,7 @@ def measured(sample: Figures) -> model.Text:
         return first
     whole: list[model.Text] = [first]
     whole += [model.Styled(f"/ {hump}", "hump") for hump in others]
-    return model.Short(whole, human(sample.value, sample.unit))
+    return model.Short(whole, human(sample.value, sample.unit, sample.mode))
 
 
 def verdict(stream: StreamReport | None, sample: Figures) -> model.Text:
@@ -200,9 +200,9 @@ def _row(shown: model.Input, run: LastRun, sample: Figures) -> Sequence[model.Te
     return (
         words if words == name else model.Short((words, model.Styled(name, "name")), name),
         measured(sample),
-        model.UNKNOWN if usual is None else human(usual, sample.unit),
+        model.UNKNOWN if usual is None else human(usual, sample.unit, sample.mode),
         verdict(stream, sample),
-        model.UNKNOWN if sample.p90 is None else human(sample.p90, sample.unit),
+        model.UNKNOWN if sample.p90 is None else human(sample.p90, sample.unit, sample.mode),
         f"{sample.n:,}",
     )
 

@@ -9,7 +9,7 @@ from gpud.show.headline import SLOWER, alerts, first_fix, headline, unacknowledg
 from gpud.show.text import section_lines
 from gpud.show.units import lasted, moment, plural
 from gpud.show.view import BAD, GOOD, HEAD, UNSURE, Span, line, narrowed
-from gpud.show.words import unmeasured
+from gpud.show.words import next_on_battery, unmeasured
 
 if TYPE_CHECKING:
     from gpud.show.document import Status
@@ -87,5 +87,5 @@ def _title(document: Status, now_s: float) -> list[Line]:
     if fix := first_fix(document):
         shown.append(line(Span("  do first: ", HEAD), fix))
     if note := unmeasured(document):
-        shown.append(line(Span("  note: ", HEAD), note))
+        shown.append(line(Span("  note: ", HEAD), f"{note}{next_on_battery(document)}"))
     return shown

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gpud.core.sample import Flag, Skip
 from gpud.core.stats import compared
 from gpud.core.text import escaped
-from gpud.show.units import place, plural, spaced
+from gpud.show.units import clock, place, plural, spaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -202,6 +202,13 @@ def because(reason: str, used_ratio: float | None = None) -> str:
 def unmeasured(document: Status) -> str | None:
     """Say what is not measured, or is measured and not compared; None where all of it is."""
     return "; ".join([*_skipped(document), *_marked(document)]) or None
+
+
+def next_on_battery(document: Status) -> str:
+    """Say when a GPU that rests on battery is measured again; empty where it does not rest."""
+    moments_s = [skip.next_s for skip in document.put_off if skip.next_s is not None]
+    at = clock(min(moments_s)) if moments_s else ""
+    return f": small probes at {at}, large ones when plugged in" if at else ""
 
 
 def _skipped(document: Status) -> Iterator[str]:

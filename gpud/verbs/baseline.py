@@ -112,9 +112,10 @@ def _cells(stream: StreamReport, versions: Mapping[str, int]) -> tuple[str, ...]
     slowdown, usual, unit = stream.slowdown, stream.usual, stream.unit
     normal = now = UNKNOWN
     if usual is not None and unit is not None:
-        normal = human(usual, unit)
+        normal = human(usual, unit, stream.mode)
         if slowdown is not None:
-            now = human(usual / slowdown if unit in RATES else usual * slowdown, unit)
+            level = usual / slowdown if unit in RATES else usual * slowdown
+            now = human(level, unit, stream.mode)
     return (
         stream_name(stream, versions)[:LONGEST],
         normal,

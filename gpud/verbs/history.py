@@ -185,8 +185,10 @@ def _figures(row: RowLine) -> tuple[str, str]:
         return f"failed: {row.failure}", ""
     if row.unit not in _UNITS or row.median is None:
         return "-", ""
-    spread = [human(figure, row.unit) for figure in (row.p10, row.p90) if figure is not None]
-    return human(row.median, row.unit), " to ".join(spread)
+    spread = [
+        human(figure, row.unit, row.mode) for figure in (row.p10, row.p90) if figure is not None
+    ]
+    return human(row.median, row.unit, row.mode), " to ".join(spread)
 
 
 def _marks(row: RowLine) -> str:

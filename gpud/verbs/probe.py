@@ -82,12 +82,16 @@ def _list(options: argparse.Namespace) -> int:
         document = {"schema_version": SCHEMA_VERSION, "probes": probes, "refused": refused}
         print(json.dumps(document))
         return PROBLEM if refused else OK
+    width = max((len(name) for name in [*refused, *(spec.name for spec in specs)]), default=0)
     for spec in specs:
         gpu = f", {spec.gpu_budget_s:g} s of it GPU time" if spec.backend == "cuda" else ""
-        print(f"{spec.name:<12} {spec.backend:<5} {spec.pace:<6} at most {spec.budget_s:g} s{gpu}")
-        print(f"{'':<12} {spec.summary}\n{'':<12} modes: {', '.join(spec.modes)}")
+        print(
+            f"{spec.name:<{width}} {spec.backend:<5} {spec.pace:<6} "
+            f"at most {spec.budget_s:g} s{gpu}"
+        )
+        print(f"{'':<{width}} {spec.summary}\n{'':<{width}} modes: {', '.join(spec.modes)}")
     for name, reason in refused.items():
-        print(f"{escaped(name):<12} does not load: {escaped(reason)}")
+        print(f"{escaped(name):<{width}} does not load: {escaped(reason)}")
     return PROBLEM if refused else OK
 
 

@@ -256,7 +256,7 @@ def _cells(result: ProbeResult) -> tuple[str, ...]:
     against = "-"
     if result.baseline is not None:
         against = f"{percent(result.baseline.ratio, signed=True)} (n {result.baseline.n})"
-    return mode, human(result.value, result.unit), spread, against
+    return mode, human(result.value, result.unit, result.mode), spread, against
 
 
 def _legend(outcome: ProbeOutcome, results: Sequence[ProbeResult]) -> Iterator[str]:

@@ -172,25 +172,27 @@ def test_somebody_asks_between_any_two_batches_whether_to_go_on() -> None:
     assert budget.looks >= len(gpu.pace.single) - 1
 
 
-def test_work_that_is_too_long_for_five_batches_says_what_has_used_the_time() -> None:
+def test_work_that_is_too_long_for_five_batches_says_how_long_it_takes() -> None:
     gpu = Counted(Paced(1.0))
     gpu.busy_s = 0.25  # of filling, copying and choosing a size
     with pytest.raises(ProbeError) as caught:
         measured(gpu, work(0.2), 1.0, Budget(30))
     assert caught.value.failure.reason is Reason.BUDGET_EXCEEDED
-    words = "no time is left for 5 batches of gpud_work, 0.2 s a call: of 1 s, 0.25 s went to"
-    assert caught.value.failure.detail.startswith(words)
+    words = "gpud_work is too slow to measure within 1 s (0.2 s a call)"
+    assert caught.value.failure.detail == words
     assert gpu.busy_s <= 1.0
 
 
 def test_cpu_that_is_too_slow_is_not_told_of_a_kernel_of_the_gpu() -> None:
-    with pytest.raises(ProbeError, match=r"5 batches of numpy\.matmul, 0\.3 s a call"):
+    with pytest.raises(
+        ProbeError, match=r"numpy\.matmul is too slow to measure within 1 s \(0\.3 s"
+    ):
         cpu_matmul.run(SlowCpu(), Budget(30), 1)
 
 
 def test_a_gpu_that_slows_down_too_much_in_the_middle_brings_no_number() -> None:
     gpu = Counted(Paced(1.0, lambda call: 1.0 if call < 6 else 0.05))
-    with pytest.raises(ProbeError, match="no time is left for 5 batches"):
+    with pytest.raises(ProbeError, match="too slow to measure within 1 s"):
         measured(gpu, work(0.02), 1.0, Budget(30))
     assert gpu.busy_s <= 1.0
 

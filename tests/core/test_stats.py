@@ -71,3 +71,8 @@ def test_distributions_over_other_bounds_do_not_merge() -> None:
 )
 def test_a_figure_is_written_as_a_person_says_it(value: float, unit: Unit, written: str) -> None:
     assert human(value, unit) == written
+
+
+def test_operations_of_integers_are_no_flops() -> None:
+    assert human(2e14, Unit.FLOPS_PER_SECOND, "int8") == "200 Top/s"
+    assert human(2e14, Unit.FLOPS_PER_SECOND, "bf16") == "200 Tflop/s"

@@ -384,7 +384,11 @@ def test_figures_that_grow_old_on_battery_are_meant_to(tmp_path: Path) -> None:
     document = {"health": {"agent": {"level": 0}}, "put_off": [skip]}
     resting = gpud.look(machine(tmp_path, LINUX, root=report(), agent=document))
     moment = time.strftime("%X", time.localtime(1_800_000_000.0))
-    expect(resting, OK, f"1 probe is skipped on GPU 0: on battery: next at {moment}")
+    expect(
+        resting,
+        OK,
+        f"1 probe is skipped on GPU 0: on battery: small probes at {moment}, large ones",
+    )
 
 
 @pytest.mark.parametrize(

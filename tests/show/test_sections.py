@@ -307,6 +307,14 @@ def test_neither_page_nor_screen_says_it(case: str) -> None:
         assert words not in text, where
 
 
+def test_screen_of_a_machine_on_battery_says_when_the_gpu_is_measured_next() -> None:
+    made = machine(put_off=[ON_BATTERY | {"next_s": NOW_S + 600}])
+    next_run = f"on battery: small probes at {at(600)}, large ones when plugged in"
+    for drawn in (screen(made), screen(made, View(80, 24))):
+        assert next_run in " ".join(" ".join(drawn).split())
+    assert "small probes at" not in " ".join(screen(machine(put_off=[ON_BATTERY])))
+
+
 def test_known_faults_begin_with_what_alarms_and_end_with_what_only_applies() -> None:
     made = faulty(
         fault("wsl-1"), fault("wsl-2", **SEEN), fault("wsl-3", **SEEN, alarm=True), fault("wsl-4")

@@ -238,6 +238,8 @@ def test_probes_are_listed_without_running_any_or_taking_the_lock(tmp_path: Path
         r"^nbody +cuda +large +at most \d+ s, \S+ s of it GPU time$", shown, re.MULTILINE
     )
     assert "modes: host_to_device, device_to_host" in shown
+    first = [line for line in shown.splitlines() if not line.startswith(" ")]
+    assert len({len(re.split(r"(?<= )(?=cuda |cpu )", line)[0]) for line in first}) == 1
     read = json.loads(called(tmp_path, "probe", "--list", "--json").out)
     assert read["schema_version"] == 1
     names = {probe["name"] for probe in read["probes"]}

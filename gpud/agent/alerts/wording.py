@@ -349,7 +349,7 @@ def _change(row: Evidence) -> str:
 
 def _levels(row: Evidence) -> str:
     """Write both levels, a common unit once: "12.4 -> 13.9 µs"."""
-    before, after = (human(value, row.unit) for value in (row.before, row.after))
+    before, after = (human(value, row.unit, row.stream.mode) for value in (row.before, row.after))
     figure, _, unit = before.partition(" ")
     return f"{figure} -> {after}" if after.partition(" ")[2] == unit else f"{before} -> {after}"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from gpud.core.settings import GROUP, config_path
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
 from gpud.doctor.machine import Machine
 from gpud.reports import NOT_RUNNING
-from gpud.show.words import unmeasured
+from gpud.show.words import next_on_battery, unmeasured
 
 ELSEWHERE = {"alerts", "containers", "cuda", "dockerd", "http", "nvml", "settings", "store"}
 """Components with a check of their own."""
@@ -53,18 +52,14 @@ def _parts(machine: Machine) -> Iterator[Finding]:
     if not machine.agent.health:
         yield unknown("the agent has written no status yet", "ask again in a moment")
     if words := unmeasured(machine.agent):
-        yield ok(f"{words}{_next_attempt(machine)}")  # it is meant to be, and figures grow old
+        yield ok(
+            f"{words}{next_on_battery(machine.agent)}"
+        )  # it is meant to be, and figures grow old
     for name, health in sorted(machine.agent.health.items()):
         if name not in ELSEWHERE and health.level != Level.OK:
             make = problem if health.level == Level.FAILED else advice
             evidence = f"{name}: {health.detail or health.reason}"
             yield make(evidence, health.fix or "gpud status says more")
-
-
-def _next_attempt(machine: Machine) -> str:
-    """Say when a GPU that rests is asked again, by the clock on the wall."""
-    moments_s = [skip.next_s for skip in machine.agent.put_off if skip.next_s is not None]
-    return time.strftime(": next at %X", time.localtime(min(moments_s))) if moments_s else ""
 
 
 @check(7, "settings")
