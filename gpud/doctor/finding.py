@@ -70,6 +70,12 @@ def not_looked(machine: Machine) -> Finding:
     return unknown(f"not asked before {clock(from_s)}: WSL has just started", "ask again then")
 
 
+def no_answer(limit_s: float) -> Finding:
+    """Say that a driver took longer than it was waited for: a hang is told by a later look."""
+    words = f"no answer within {limit_s:g} s: the driver is slow, or it hangs"
+    return unknown(words, "ask again in a minute")
+
+
 def advice(evidence: str, fix: str) -> Finding:
     """It works, and could be better or is about to stop working."""
     return Finding(Verdict.ADVICE, evidence, fix)

@@ -6,7 +6,7 @@ import os
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,6 +19,7 @@ from gpud.doctor.checks.libraries import libcuda
 from gpud.doctor.machine import Machine
 from tests.doctor.trees import (
     ADVICE,
+    LINUX,
     NOW,
     OK,
     PROBLEM,
@@ -33,6 +34,9 @@ from tests.doctor.trees import (
 )
 from tests.standins.build import build_libcuda, rewrite_script
 from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes a device")
 DEVICE = Device(0, "GPU-1", "RTX", "0", "8.9", 1, 1, 1)
@@ -62,15 +66,33 @@ def test_a_stray_library_that_other_programs_get_is_a_problem(tmp_path: Path) ->
     expect(libcuda.look(made), ADVICE, f"/{STRAY_LIBRARIES}/{NVML} lies beside WSL's")
 
 
-def test_a_driver_that_refuses_or_hangs_is_a_problem(tmp_path: Path) -> None:
+def test_a_driver_that_refuses_or_ends_its_process_is_a_problem(tmp_path: Path) -> None:
     refuses = with_libraries(tmp_path / "refuses", cuda="fail cuInit 100\n")
-    os.mkfifo(tmp_path / "fifo")
-    script = f"log {tmp_path}/calls\nstall cuInit {tmp_path}/fifo\n"
-    hangs = replace(with_libraries(tmp_path / "hangs", cuda=script), command_limit_s=1.0)
-    for made, evidence in ((refuses, "cuInit"), (hangs, "does not answer")):
+    crashes = with_libraries(tmp_path / "crashes", cuda="crash cuInit\n")
+    for made, evidence in ((refuses, "cuInit"), (crashes, "ended the process that asked it")):
         finding = libcuda.look(made)
         expect(finding, PROBLEM, evidence)
         assert finding.fix
+
+
+@pytest.mark.parametrize("files", [WSL2, LINUX])
+def test_a_driver_that_takes_long_is_not_called_one_that_hangs(
+    files: Mapping[str, str], tmp_path: Path
+) -> None:
+    slow = with_libraries(tmp_path, cuda="delay cuInit 2000\n")
+    rewrite_script(tmp_path / "usr/lib/wsl/lib" / NVML, "delay nvmlInitWithFlags 2000\n")
+    kernel = "proc/sys/kernel/osrelease"
+    (tmp_path / kernel).write_text(files[f"/{kernel}"])
+    for check in (libcuda, driver, telemetry):
+        finding = check.look(replace(slow, command_limit_s=1.0))
+        expect(finding, UNKNOWN, "no answer within 1 s", fix="ask again in a minute")
+
+
+def test_a_driver_that_hangs_is_left_alone_in_wsl(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    script = f"log {tmp_path}/calls\nstall cuInit {tmp_path}/fifo\n"
+    hangs = replace(with_libraries(tmp_path / "hangs", cuda=script), command_limit_s=1.0)
+    expect(libcuda.look(hangs), UNKNOWN, "no answer within 1 s")
     (tmp_path / "fifo").write_text("the driver returns: nobody has ended the child")
 
     def ended() -> bool:
@@ -114,7 +136,7 @@ def test_child_that_hangs_for_the_doctor_keeps_the_lock_until_it_ends(tmp_path: 
     path = Path(made.settings.run_dir, LOCK)
     path.parent.mkdir(parents=True)
     fd = gpu_lock.open_lock(path)
-    expect(libcuda.look(replace(made, command_limit_s=1.0)), PROBLEM, "does not answer")
+    expect(libcuda.look(replace(made, command_limit_s=1.0)), UNKNOWN, "no answer within 1 s")
     assert not gpu_lock.take_lock(fd)
     holder = gpu_lock.lock_holder(fd)
     assert holder is not None

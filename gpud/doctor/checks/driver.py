@@ -18,7 +18,17 @@ from gpud.core.exposure import MARKS, PREFIX, STORE
 from gpud.core.health import Level
 from gpud.core.sample import Absent
 from gpud.core.telemetry import LEVELS, SEES_A_GPU
-from gpud.doctor.finding import Finding, advice, check, combined, not_looked, ok, problem, unknown
+from gpud.doctor.finding import (
+    Finding,
+    advice,
+    check,
+    combined,
+    no_answer,
+    not_looked,
+    ok,
+    problem,
+    unknown,
+)
 from gpud.doctor.machine import Machine
 from gpud.show import gpus
 from gpud.show.document import ReadingReport, SourceReport, Status, TelemetryReport
@@ -242,7 +252,7 @@ def _status(machine: Machine) -> Status | Finding:
     return not_looked(machine)
 
 
-def _from_helper(machine: Machine) -> Status:
+def _from_helper(machine: Machine) -> Status | Finding:
     """Send one request to the NVML helper, which ends with its input."""
     configured = machine.settings.nvml.library
     places = [configured] if configured else [str(machine.at(LIBRARIES[0])), LIBRARIES[1]]
@@ -255,8 +265,6 @@ def _from_helper(machine: Machine) -> Status:
     except (msgspec.DecodeError, RecursionError):
         answer = _HelperAnswer(reason="crashed", detail=f"NVML ended with {ended.code}")
     if ended.code is None:
-        answer = _HelperAnswer(
-            reason="hung", detail=f"NVML: {ended.stderr}", fix=machine.fix(Situation.HUNG)
-        )
+        return no_answer(machine.command_limit_s)
     level = LEVELS[0] if answer.readings is None else NVML
     return Status(telemetry=TelemetryReport(level, None, {NVML: answer}, answer.readings or ()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +21,17 @@ from gpud.core.advice import Platform, Situation
 from gpud.core.errors import GpudError
 from gpud.core.sample import Job
 from gpud.core.wsl import is_wsl2
-from gpud.doctor.finding import Finding, advice, check, combined, not_looked, ok, problem, unknown
+from gpud.doctor.finding import (
+    Finding,
+    advice,
+    check,
+    combined,
+    no_answer,
+    not_looked,
+    ok,
+    problem,
+    unknown,
+)
 from gpud.doctor.machine import Machine
 from gpud.known_issues.catalogue import catalogue
 from gpud.known_issues.matching import MachineFacts, boot_grace_s
@@ -124,10 +135,12 @@ def _listed(machine: Machine, library: LibraryFiles, lock: int | None) -> Findin
     try:
         return _inventory(machine, msgspec.json.decode(ended.stdout, type=CudaReport), library)
     except (msgspec.DecodeError, RecursionError):
-        if ended.code is None or ended.code < 0:
+        if ended.code in {None, -signal.SIGALRM}:
+            return no_answer(machine.command_limit_s)
+        if ended.code is not None and ended.code < 0:
             place = library.configured or library.wsl or library.linker or CUDA
-            hung = machine.fix(Situation.HUNG)
-            return problem(f"{place} does not answer: the driver hangs", hung)
+            fix = machine.fix(Situation.AGAIN)
+            return problem(f"{place} ended the process that asked it", fix)
         return unknown(f"the probe child says: {ended.stderr.strip()[-200:]}")
 
 
