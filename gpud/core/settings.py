@@ -42,6 +42,8 @@ ENV_PREFIX = "GPUD_"
 SOCKET: Final = ("api", "api.sock")
 """Folder and file of the agent's socket, below the run directory."""
 LOCK: Final = "gpu.lock"
+NVML_LOCK: Final = "nvml.lock"
+"""In the agent's own directory; NVML's helper has it as long as it lives."""
 """The file below the run directory that whoever runs GPU work locks."""
 GROUP: Final = "gpud-users"
 """The people who may ask the agent of an installed gpud, and read its logs."""
