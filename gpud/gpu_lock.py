@@ -148,6 +148,23 @@ def taken(run_dir: Path) -> Iterator[int | None]:
         os.close(fd)
 
 
+def holder_elsewhere(path: Path) -> str | None:
+    """Name the process that has the lock; None where it is free, not there or may not be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return str(lock_holder(fd) or SOMEBODY)
+    except OSError:  # a folder of Windows has no locks
+        return None
+    finally:
+        os.close(fd)
+    return None
+
+
 def holder_of(lock: Path | None) -> str:
     """Name the process that has the lock, what it does and for how long it has run.
 

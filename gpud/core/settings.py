@@ -43,6 +43,8 @@ SOCKET: Final = ("api", "api.sock")
 """Folder and file of the agent's socket, below the run directory."""
 LOCK: Final = "gpu.lock"
 """The file below the run directory that whoever runs GPU work locks."""
+NVML_LOCK: Final = "nvml.lock"
+"""In the agent's own directory; NVML's helper has it as long as it lives."""
 GROUP: Final = "gpud-users"
 """The people who may ask the agent of an installed gpud, and read its logs."""
 CORRECTIONS: Final = dict.fromkeys(("http.port", "http.address", "http.bind"), "http.listen")

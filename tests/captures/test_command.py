@@ -9,7 +9,7 @@ import re
 import stat
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -18,15 +18,12 @@ from gpud import gpu_lock
 from gpud.agent.capture import record
 from gpud.agent.capture.record import encode
 from gpud.core.sample import Reason
-from gpud.core.settings import LOCK
+from gpud.core.settings import LOCK, NVML_LOCK, Settings
 from tests.captures.replay import decode, load, replayed
 from tests.captures.test_replay import GPUD, NOBODY, needs_root, recorded
 from tests.e2e.program import as_nobody
 from tests.standins.build import rewrite_script
 from tests.terminals import window
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 UUID = "6d0c5f2e-8a41-4b7d-9e13-2c5f00c0ffee"
 PERSON = "Lovelace"
@@ -237,6 +234,25 @@ def test_a_driver_that_a_running_gpud_has_seen_hang_is_not_asked(state: str | No
     hangs = record.hang_of(state and {"state": state})
     asked = state in {"closed", None}
     assert hangs == (None if asked else f"not asked: the breaker of the running gpud is {state}")
+
+
+@pytest.mark.parametrize("reason", ["hung", "stuck", "failed", None])
+def test_nvml_that_a_running_gpud_has_seen_hang_is_not_asked(reason: str | None) -> None:
+    status = {"telemetry": {"sources": {"nvml": {"reason": reason}}}}
+    hangs = record.nvml_hang_of(Settings(), status)
+    assert (hangs is not None) is (reason in {"hung", "stuck"})
+
+
+def test_nvml_is_not_asked_beside_a_helper_that_stays_in_it(tmp_path: Path) -> None:
+    settings = Settings(home=str(tmp_path))
+    path = Path(settings.run_dir, "agent", NVML_LOCK)
+    path.parent.mkdir(parents=True)
+    fd = gpu_lock.open_lock(path)
+    assert record.nvml_hang_of(settings, None) is None
+    assert gpu_lock.take_lock(fd)
+    gpu_lock.note_child(fd, os.getpid(), 60.0, "nvml")
+    assert f"process {os.getpid()} (nvml)" in str(record.nvml_hang_of(settings, None))
+    os.close(fd)
 
 
 def test_on_a_terminal_a_capture_holds_no_raw_control_character() -> None:

@@ -13,7 +13,7 @@ import pytest
 from gpud import gpu_lock
 from gpud.core.sample import Device, Failure, Inventory, Reason
 from gpud.core.sections import CudaSettings
-from gpud.core.settings import LOCK
+from gpud.core.settings import LOCK, NVML_LOCK
 from gpud.doctor.checks.driver import driver, telemetry
 from gpud.doctor.checks.libraries import libcuda
 from gpud.doctor.machine import Machine
@@ -176,6 +176,25 @@ def test_running_agent_comes_before_the_driver(tmp_path: Path) -> None:
     configured = {"cuda": CudaSettings(library=str(stray))}
     made = machine(tmp_path, WSL2, root=report(), agent=document, settings=configured)
     expect(libcuda.look(made), OK, "as configured")
+
+
+@needs_root
+def test_nvml_is_not_asked_beside_a_helper_that_stays_in_it(tmp_path: Path) -> None:
+    made = with_libraries(tmp_path)
+    make_dxg(tmp_path)
+    path = Path(made.settings.run_dir, "agent", NVML_LOCK)
+    path.parent.mkdir(parents=True)
+    fd = gpu_lock.open_lock(path)
+    assert gpu_lock.take_lock(fd)
+    gpu_lock.note_child(fd, os.getpid(), 60.0, "nvml")
+    library = tmp_path / "usr/lib/wsl/lib/libnvidia-ml.so.1"
+    rewrite_script(library, f"log {tmp_path}/calls\n")
+    for check in (driver, telemetry):
+        assert f"process {os.getpid()} (nvml)" in check.look(made).evidence
+    assert not (tmp_path / "calls").exists()
+    os.close(fd)
+    expect(telemetry.look(made), OK, "from NVML")
+    assert (tmp_path / "calls").exists()
 
 
 @needs_root

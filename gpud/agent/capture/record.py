@@ -37,6 +37,7 @@ from gpud.core import exposure, wire, wsl
 from gpud.core.advice import CONTAINER_MARKS
 from gpud.core.errors import DeniedError, TelemetryError, WireError
 from gpud.core.sample import Failure, Inventory, Job, Reason
+from gpud.core.settings import NVML_LOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -147,11 +148,12 @@ async def record(settings: Settings, config: Path, *, smi: bool) -> Capture:
     status = await document("status", *ours, "status", "--json")
     breaker = status.get("breaker") if isinstance(status, dict) else None
     hangs = hang_of(breaker)
+    nvml_hangs = hangs or nvml_hang_of(settings, status)
     doctor, store, nvml, content = await asyncio.gather(
         document("doctor", *ours, "doctor", "--json"),
         document("windows", "gpud.agent.capture.record", settings.sysroot),
-        _nvml(settings, hangs),
-        _programs(settings, smi=smi and not hangs),
+        _nvml(settings, nvml_hangs),
+        _programs(settings, smi=smi and not nvml_hangs),
     )
     cuda = await _cuda(settings, hangs)  # not beside the doctor, which may ask as well
     root, of_windows = Path(settings.sysroot), store or {"files": {}, "driver_store": {}}
@@ -177,6 +179,19 @@ def hang_of(breaker: Any) -> str | None:  # noqa: ANN401  # of another program's
     state = breaker.get("state") if isinstance(breaker, dict) else None
     hangs = state in {State.OPEN, State.HALF_OPEN, State.STUCK}
     return f"not asked: the breaker of the running gpud is {state}" if hangs else None
+
+
+def nvml_hang_of(settings: Settings, status: Any) -> str | None:  # noqa: ANN401  # likewise
+    """Return why NVML is left alone: the running gpud's hangs, or one of an earlier gpud stays."""
+    if status is None:
+        left = gpu_lock.holder_elsewhere(Path(settings.run_dir, "agent", NVML_LOCK))
+        return f"not asked: {left} stays in a call of NVML" if left else None
+    try:
+        reason = status["telemetry"]["sources"]["nvml"]["reason"]
+    except (KeyError, TypeError):
+        return None
+    hangs = reason in {"hung", "stuck"}
+    return f"not asked: the running gpud says of NVML: {reason}" if hangs else None
 
 
 def described(capture: Capture) -> str:

@@ -9,14 +9,17 @@ import os
 import re
 import stat
 import sys
+from pathlib import Path
 
 import msgspec
 
+from gpud import gpu_lock
 from gpud.core import exposure
 from gpud.core.advice import Platform, Situation
 from gpud.core.exposure import MARKS, PREFIX, STORE
 from gpud.core.health import Level
 from gpud.core.sample import Absent
+from gpud.core.settings import NVML_LOCK
 from gpud.core.telemetry import LEVELS, SEES_A_GPU
 from gpud.doctor.finding import (
     Finding,
@@ -253,7 +256,17 @@ def _status(machine: Machine) -> Status | Finding:
 
 
 def _from_helper(machine: Machine) -> Status | Finding:
-    """Send one request to the NVML helper, which ends with its input."""
+    """Send one request to the NVML helper, which ends with its input.
+
+    None is started while an earlier one stays in the driver.
+    """
+    if left := gpu_lock.holder_elsewhere(Path(machine.settings.run_dir, "agent", NVML_LOCK)):
+        hangs = SourceReport(
+            reason="stuck",
+            detail=f"not asked: {left} stays in a call of NVML",
+            fix=machine.fix(Situation.HUNG),
+        )
+        return Status(telemetry=TelemetryReport(LEVELS[0], None, {NVML: hangs}))
     configured = machine.settings.nvml.library
     places = [configured] if configured else [str(machine.at(LIBRARIES[0])), LIBRARIES[1]]
     options = ["-I", "-m", "gpud.agent.telemetry.nvml", f"--platform={machine.platform}"]

@@ -21,6 +21,7 @@ from gpud.core import advice, wire
 from gpud.core.advice import Situation
 from gpud.core.errors import TelemetryError
 from gpud.core.sample import Absent, Reading
+from gpud.core.settings import NVML_LOCK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from gpud.core.settings import Settings
 
 NAME = "nvml"
-LOCK = "nvml.lock"
-"""In the agent's own directory; the helper has it as long as it lives."""
-
 HELPER = (sys.executable, "-I", "-m", "gpud.agent.telemetry.nvml")
 DEADLINE_S = 5.0
 KILL_AFTER_S = 60.0
@@ -287,7 +285,7 @@ class Nvml:
         """
         fd = None
         try:
-            fd = gpu_lock.open_lock(self._context.own / LOCK)
+            fd = gpu_lock.open_lock(self._context.own / NVML_LOCK)
             if gpu_lock.take_lock(fd):
                 return fd
         except OSError:  # a folder of Windows has no locks
