@@ -171,7 +171,7 @@ def of_children(machine: Machine, library: Path | None) -> tuple[float, float]:
                 asked = {"probe": spec.name, "gpu": uuid if spec.backend is Backend.CUDA else None}
                 documents, with_s = served([*base, {**asked, **job}])
                 costs[spec.name] = documents[-1]["gpu_seconds"], with_s - round_s
-        plan = pace.plan(ScheduleSettings(), wsl2=bool(machine.kernel))
+        plan = pace.plan(ScheduleSettings(), wsl2=bool(machine.kernel), on_battery="seldom")
         gpu_costs_s = {name: gpu_s for name, (gpu_s, _) in costs.items()}
         often = an_hour(plan, specs, gpu_costs_s, Path(scratch))
         row("an empty child", often["cpu_call"], 0.0, served([])[1])
@@ -188,7 +188,9 @@ def an_hour(
     rounds = pace.Rounds(plan, GpuContexts(folder, "boot", plan.budget))
     runs, at_s = Counter[str](), 0.0
     while at_s < 25 * 3600:
-        turn = rounds.begin(specs, at_s, costs_s)
+        turn = rounds.begin(specs, at_s, costs_s, on_battery=False)
+        for spec in turn.probes:
+            rounds.ran(spec)
         if at_s >= 3600:
             runs.update(spec.name for spec in turn.probes)
         at_s += rounds.interval_s()

@@ -78,7 +78,7 @@ PLACEHOLDERS = {
 PATHS = ("status", "probes", f"history?probe=launch&gpu={GPU}", "alerts?since=0", "events")
 VERBS = (
     *("status --json", "doctor --json", "probe --list --json", "probe cpu_call --json"),
-    *("history --limit 12 --json", "history --limit 12 --csv", "alerts --json"),
+    *("history --limit 8 --json", "history --limit 8 --csv", "alerts --json"),
     *("alerts --all --json", "baseline show --json", "version"),
 )
 RUNNING = ("history export", "config show", "config check", "logs", "alerts test log")
