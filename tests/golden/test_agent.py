@@ -56,6 +56,8 @@ FIXED = {"schema_version", "level", "index", "gpu", "version"}
 MACHINE = {"clocksource", "python", "numpy", "ptx_sha256", "peaks", "flags", "missing"}
 MACHINE |= {"last_judged_s"}
 """Fields that depend on the machine, or on what else it does."""
+VERSIONS = {"driver_version", "cuda_version", "nvml_version"}
+"""Of the driver: the first run on the CPU may come before telemetry has asked for them."""
 LATE = {"hung"}
 """Reasons that a busy machine gives until a process of its own has begun."""
 NOISY = ("gpud_probe_latency_peak", "gpud_probe_flagged")
@@ -110,7 +112,10 @@ def normalised(value: Any, name: str = "") -> Any:
         return "<machine>"
     if isinstance(value, dict):
         pairs = sorted(value.items()) if name in UNORDERED else value.items()
-        return {words(key): normalised(each, key) for key, each in pairs if key not in LATE}
+        late = LATE
+        if name == "conditions" and "library" not in value:  # of a run on the CPU
+            late = LATE | VERSIONS
+        return {words(key): normalised(each, key) for key, each in pairs if key not in late}
     if isinstance(value, list):
         if name == "recent":
             value = value[:1]  # a busy machine marks runs, and marked runs have no series
