@@ -105,9 +105,9 @@ def test_a_driver_that_hangs_costs_its_own_lines_and_no_others(tmp_path: Path) -
     os.mkfifo(fifo)
     with_libraries(tree, cuda=f"stall cuInit {fifo}\n")
     library = tree / "usr/lib/wsl/lib/libnvidia-ml.so.1"
-    rewrite_script(library, "hang nvmlInitWithFlags\n")
+    rewrite_script(library, f"stall nvmlInitWithFlags {fifo}\n")
     result = checks(tmp_path / "home", GPUD_SYSROOT=str(tree))
-    fifo.write_text("the driver returns: its child was left alone")
+    fifo.write_text("the driver returns: those that were left alone end")
     assert "answer" in result["libcuda"]["evidence"]
     assert "answer" in result["driver"]["evidence"]
     assert result["libcuda"]["verdict"] in {"problem", "unknown"}  # by whose clock it was cut
