@@ -98,6 +98,7 @@ class Pipeline:
         self._last_inventory: Inventory | None = None
         self._list_changed = False  # the last list was another than the one before
         self._late: set[tuple[str, str | None]] = set()  # probes by GPU, for the next round
+        self._repeated: set[tuple[str, str | None]] = set()  # likewise, at its end
         self._turn = asyncio.Lock()
         self._turns = 0  # of rounds that run or wait
         self._no_round = asyncio.Event()
@@ -146,6 +147,16 @@ class Pipeline:
         async with self._turn:
             yield
 
+    def confirm(self, spec: ProbeSpec, uuid: str | None) -> None:
+        """Run a probe in the next round if its last run failed: it has succeeded by hand since."""
+        if self._failed(spec, uuid):
+            self._repeated.add((spec.name, uuid))
+
+    def _failed(self, spec: ProbeSpec, uuid: str | None) -> bool:
+        snapshot = self._board.read()
+        state = snapshot.measure.probes.get(probe_key(snapshot.gpus, spec.name, uuid))
+        return state is not None and state.failure is not None
+
     @contextlib.asynccontextmanager
     async def _round_turn(self) -> AsyncIterator[None]:
         self._turns += 1
@@ -171,8 +182,9 @@ class Pipeline:
             key=lambda s: (s.pace is not small, not any(m.endswith(cold) for m in s.modes))
         )
         # The CPU first: a driver that hangs must not keep the reference from its place.
-        for spec in turn.probes:
-            if spec.backend is Backend.CPU and await self._run(Due(spec, None)):
+        due = [spec for spec in turn.probes if spec.backend is Backend.CPU]
+        for spec in self._in_turn(due, None):
+            if await self._run(Due(spec, None)):
                 rounds.ran(spec)
         return turn
 
@@ -197,11 +209,16 @@ class Pipeline:
             with contextlib.suppress(LaunchRefused):
                 await self._look()
 
-    def _in_turn(self, due: Sequence[ProbeSpec], uuid: str) -> Sequence[ProbeSpec]:
-        """Return what runs on a GPU, first what lost contexts kept from its turn before."""
+    def _in_turn(self, due: Sequence[ProbeSpec], uuid: str | None) -> Sequence[ProbeSpec]:
+        """Return what runs on a GPU, or on the CPU for None.
+
+        First what lost contexts kept from its turn before, last what runs once more.
+        """
         late = [spec for spec in self._specs if (spec.name, uuid) in self._late]
+        repeated = [spec for spec in self._specs if (spec.name, uuid) in self._repeated]
         self._late -= {(spec.name, uuid) for spec in late}
-        return [*late, *(spec for spec in due if spec not in late)]
+        self._repeated -= {(spec.name, uuid) for spec in repeated}
+        return list(dict.fromkeys([*late, *due, *repeated]))
 
     async def _rest(self, turn: Turn) -> None:
         """Skip what rests on battery; nothing asks the GPU, once the list of GPUs is there."""
@@ -286,6 +303,9 @@ class Pipeline:
         if jumped and report.failure is None:  # a failure stays one, whatever the time is
             self._skip(due, Skip.CLOCK_JUMPED, after)
             return
+        first = report.failure is not None and not self._failed(due.spec, due.uuid)
+        if first and due.spec.pace is Pace.LARGE:
+            self._repeated.add(due.key)  # its turn may be two hours away
         snapshot = self._board.read()
         measure = with_run(snapshot.measure, snapshot.gpus, report, due.uuid, after, flags)
         self._board.publish(measure=measure)

@@ -187,6 +187,8 @@ class Session:
         try:
             async for result in self._patiently(spec, self._job(spec, device)):
                 if isinstance(result, RunReport):
+                    if self._pipeline is not None and result.failure is None:
+                        self._pipeline.confirm(spec, device.uuid if device is not None else None)
                     usual = self._usual(result)
                     yield RanLine(repeat=repeat, gpu=gpu, report=result, usual=usual)
                 elif isinstance(result, WaitLine):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from gpud.agent.measure.contexts import NAME, GpuContexts
 from gpud.agent.measure.pace import Rounds, plan
 from gpud.core.health import Level
-from gpud.core.sample import Pace, Reason, Skip
+from gpud.core.sample import Backend, Pace, Reason, Skip
 from gpud.core.sections import ProbeSettings, ScheduleSettings
 from gpud.core.settings import Settings
 from tests.agent.measure.rounds import SPECS, Bench, Of, runs
@@ -180,6 +181,27 @@ async def test_without_a_budget_each_probe_has_its_turn_whatever_crashes(bench: 
     assert bench.board.read().measure.skips == {}
     assert bench.contexts is not None
     assert bench.contexts.used == 4
+
+
+async def test_large_probe_that_fails_runs_once_more_in_the_next_round(bench: Bench) -> None:
+    bench.says(broken="verification_failed")
+    pipeline, history = bench.make()
+    await pipeline.round(Of(Pace.LARGE))
+    for _ in range(3):
+        await pipeline.round(Of(Pace.SMALL))
+    ran = Counter(runs(bench))
+    assert (ran["triad GPU-0"], ran["cpu_matmul"]) == (2, 2)
+
+    bench.says()
+    for spec in bench.board.read().measure.specs:
+        if spec.pace is Pace.LARGE:
+            pipeline.confirm(spec, "GPU-0" if spec.backend is Backend.CUDA else None)
+    for _ in range(2):
+        await pipeline.round(Of(Pace.SMALL))
+    await history.close()
+    ran = Counter(runs(bench))
+    assert (ran["triad GPU-0"], ran["cpu_matmul"]) == (1, 1)
+    assert all(state.failure is None for state in bench.board.read().measure.probes.values())
 
 
 @pytest.mark.parametrize(
