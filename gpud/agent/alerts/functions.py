@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 CUDA, PROBE, NVML, CONTAINER = "cuda", "probe", "nvml", "container"
 """Kinds of functions."""
-KNOWN_FAULT: Final = "known_fault"
-"""No function: it explains components as the loss of one does."""
+KNOWN_FAULT, HUNG_GPU = "known_fault", "hung_gpu"
+"""No functions: they explain components as the loss of one does."""
 NOT_THE_DRIVER: Final = frozenset(
     {Reason.KILLED, Reason.BAD_OUTPUT, Reason.SPAWN_FAILED, Reason.INTERNAL, Reason.DOCKER_ERROR}
 )
@@ -69,6 +69,7 @@ COVERED: Final[Mapping[str, frozenset[str]]] = {
     NVML: frozenset({"nvml"}),
     CONTAINER: frozenset({"containers"}),
     KNOWN_FAULT: frozenset({"gpu", "probes", "dxg"}),
+    HUNG_GPU: frozenset({"probes"}),
 }
 """Components that the loss of a function explains, by its kind."""
 

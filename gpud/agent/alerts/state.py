@@ -37,6 +37,7 @@ from gpud.core.alerts import (
     Cause,
 )
 from gpud.core.errors import StoreError
+from gpud.core.health import Level
 from gpud.show.document import AlertReport
 from gpud.show.known_faults import SEEN
 
@@ -268,6 +269,8 @@ class AlertState:
         health, lost = snapshot.health, {subject.kind for subject in self._functions.lost}
         if any(fault.alarm for fault in snapshot.known_faults):
             lost.add(functions.KNOWN_FAULT)
+        if (gpu := health.get("gpu")) is not None and gpu.level is not Level.OK:
+            lost.add(functions.HUNG_GPU)
         pending = self._functions.pending
         self._components.update(health, now.mono_s, lost=lost, pending=pending)
         reported = sorted(self._components.reported)
