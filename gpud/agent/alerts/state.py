@@ -37,8 +37,7 @@ from gpud.core.alerts import (
     Cause,
 )
 from gpud.core.errors import StoreError
-from gpud.show.document import AlertReport
-from gpud.show.known_faults import SEEN
+from gpud.document.alerts import SEEN, AlertReport
 
 if TYPE_CHECKING:
     import sqlite3
