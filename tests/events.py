@@ -29,7 +29,7 @@ from gpud.agent.state.snapshot import (
 from gpud.agent.state.status import with_streams
 from gpud.core.clock import Instant
 from gpud.core.health import Health, Level
-from gpud.show.document import ListedGpu
+from gpud.document.machine import ListedGpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from gpud.agent.measure.breaker import Standing
     from gpud.agent.regression.changes import MachineChange
     from gpud.agent.regression.detector import StreamStanding
+    from gpud.agent.serve.refusals import Refused
     from gpud.agent.state.board import Board
     from gpud.agent.state.recent import RecentPoint
     from gpud.agent.telemetry.answers import Answer
     from gpud.core.alerts import Alert, SinkState
     from gpud.core.report import RootReport
     from gpud.core.sample import Flag, Inventory, ProbeSpec, RunReport, Skip, StreamKey, Unit
-    from gpud.show.document import Expected, StoreSize
-    from gpud.show.refusals import Refused
+    from gpud.document.machine import Expected, StoreSize
 
 Event: TypeAlias = Callable[[Snapshot], Snapshot]
 STATES = {

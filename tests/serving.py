@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpud.agent.serve.local.socket import Answering
-    from gpud.show.document import Expected
+    from gpud.document.machine import Expected
 
 NOW_S = 1_760_000_000.0
 

@@ -9,6 +9,7 @@ from msgspec import structs
 from gpud.agent.measure.breaker import Standing, State
 from gpud.agent.measure.pace import Beat
 from gpud.agent.regression.changes import MachineChange
+from gpud.agent.serve.refusals import Refused
 from gpud.agent.state.snapshot import KnownFault, PaceState, Snapshot
 from gpud.agent.telemetry import fields as catalogue
 from gpud.agent.telemetry.answers import Answer
@@ -58,8 +59,7 @@ from gpud.core.sample import (
     Unit,
 )
 from gpud.core.stats import LATENCY_BOUNDS_S
-from gpud.show.document import StoreSize
-from gpud.show.refusals import Refused
+from gpud.document.machine import StoreSize
 from tests import standings
 from tests.events import (
     Event,

@@ -55,7 +55,10 @@ def test_version_is_a_document_too(tmp_path: Path) -> None:
 
 def test_version_and_status_load_nothing_that_they_do_not_need(tmp_path: Path) -> None:
     for verb, unwanted in (
-        ("version", ("msgspec", "json", "gpud.core.settings", "gpud.show", "dataclasses")),
+        (
+            "version",
+            ("msgspec", "json", "gpud.core.settings", "gpud.document", "gpud.show", "dataclasses"),
+        ),
         ("status", ("rich", "asyncio", "gpud.agent.regression", "gpud.doctor", "shtab")),
     ):
         script = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gpud.doctor.machine import Machine
-from gpud.show.units import clock
+from gpud.units import clock
 
 
 class Verdict(StrEnum):

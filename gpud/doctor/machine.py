@@ -28,8 +28,8 @@ from gpud.core.health import Health, Level
 from gpud.core.report import RootReport
 from gpud.core.settings import Settings
 from gpud.core.wsl import Sections
+from gpud.document.status import Status
 from gpud.reports import published_by, root_report
-from gpud.show.document import Status
 
 FILE_LIMIT = 1024 * 1024
 REPORT_LIMIT = 4 * 1024 * 1024

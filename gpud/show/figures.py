@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from gpud.core.stats import compared, human
 from gpud.show import model
-from gpud.show.units import interval, place
-from gpud.show.words import (
+from gpud.units import interval, place
+from gpud.words import (
     AS_USUAL,
     called,
     figure_of,
@@ -23,7 +23,9 @@ from gpud.show.words import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from gpud.show.document import Figures, LastRun, Status, StreamReport, VerdictReport
+    from gpud.document.runs import Figures, LastRun
+    from gpud.document.status import Status
+    from gpud.document.streams import StreamReport, VerdictReport
 
     Past = tuple[Sequence[float], Sequence[float]]
 

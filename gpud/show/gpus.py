@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpud.core.telemetry import NAMES
+from gpud.document.machine import Expected
+from gpud.document.telemetry import ReadingReport, SourceReport
 from gpud.show import figures, model
-from gpud.show.document import Expected, ReadingReport, SourceReport
 from gpud.show.headline import gpu_work_begins
-from gpud.show.units import AGE_FROM_S, HOUR_S, amount, lasted, size, spaced
+from gpud.units import AGE_FROM_S, HOUR_S, amount, lasted, size, spaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpud.core.sample import Device
-    from gpud.show.document import ContextsReport, Status
+    from gpud.document.machine import ContextsReport
+    from gpud.document.status import Status
 
 UNKNOWN: Final = "not known"
 NAME: Final = 120

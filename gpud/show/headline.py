@@ -8,14 +8,15 @@ from gpud.core.alerts import DRIVER_REGRESSION, RUNBOOKS, SHORT, SLOWDOWN, UNWEL
 from gpud.core.health import Health, Level
 from gpud.core.stats import compared, human
 from gpud.show import model
-from gpud.show.units import span
-from gpud.show.words import GPU_WORK_BEGINS, cause_words, figure_of, name_of, unmeasured
+from gpud.units import span
+from gpud.words import GPU_WORK_BEGINS, cause_words, figure_of, name_of, unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gpud.core.alerts import Evidence
-    from gpud.show.document import AlertReport, Status
+    from gpud.document.alerts import AlertReport
+    from gpud.document.status import Status
 
 WORDS: Final[dict[model.State, str]] = {
     "ok": "Fine",

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gpud.document.alerts import SEEN
 from gpud.show import model
-from gpud.show.units import spaced
+from gpud.words import NO_FIX, fault_effect, sureness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpud.show.document import FaultReport, Status
+    from gpud.document.alerts import FaultReport
+    from gpud.document.status import Status
 
-SEEN: Final = "seen"
-"""State of a fault that left its trace on this machine; the others are of its versions alone."""
-SURENESS: Final = {
-    "maintainer_confirmed": "confirmed by its maintainers",
-    "several_reports": "reported by several people",
-    "one_report": "reported once",
-}
-"""How many people say so, by ``Confidence`` of the catalogue."""
-EFFECTS: Final = {
-    "no_gpu": "no GPU",
-    "no_nvml": "no NVML",
-    "windows_bugcheck": "a blue screen of Windows",
-    "none": "no harm",
-}
-"""Effects that their slugs do not say."""
-NO_FIX: Final = "none is known"
 EVIDENCE: Final = 400
 
 
@@ -50,22 +36,12 @@ def seen(document: Status) -> list[FaultReport]:
     return sorted(here, key=lambda fault: (not fault.alarm, fault.id))
 
 
-def sureness(confidence: str, source: str) -> str:
-    """Return how many people say so, and where: "reported once, https://..."."""
-    return f"{SURENESS.get(confidence, spaced(confidence))}, {source}"
-
-
-def effect(slug: str) -> str:
-    """Write what others say a fault does."""
-    return EFFECTS.get(slug, spaced(slug))
-
-
 def _card(fault: FaultReport) -> model.Card:
     state: model.State = "failed" if fault.alarm else "degraded"
     seen_how = "seen with a failed or stalled GPU call" if fault.alarm else "seen"
     about: list[model.Text] = [
         model.Mark(state, seen_how),
-        f"others report: {effect(fault.effect)}",
+        f"others report: {fault_effect(fault.effect)}",
     ]
     if fault.count > 1:
         about.append(f"{fault.count} times")
@@ -90,7 +66,7 @@ def _advice(faults: list[FaultReport]) -> Iterator[model.Block]:
         (
             model.code(fault.id),
             model.Prose(fault.title, EVIDENCE),
-            effect(fault.effect),
+            fault_effect(fault.effect),
             model.Advice(fault.fix or NO_FIX),
             model.Prose(sureness(fault.confidence, fault.source)),
         )

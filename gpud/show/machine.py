@@ -9,14 +9,16 @@ from gpud.core.report import ContainersReport
 from gpud.core.stats import human
 from gpud.core.telemetry import NAMES
 from gpud.show import model
-from gpud.show.units import MINUTE_S, lasted, place, size, spaced
-from gpud.show.words import because, kind_words
+from gpud.units import MINUTE_S, lasted, place, size, spaced
+from gpud.words import because, kind_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpud.core.report import DockerdReport, RootReport
-    from gpud.show.document import ChangeReport, SkippedProbe, Status
+    from gpud.document.machine import ChangeReport
+    from gpud.document.runs import SkippedProbe
+    from gpud.document.status import Status
 
 HEALTH: Final[tuple[model.State, ...]] = ("ok", "degraded", "failed")
 """States by level."""

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
-from gpud.show.units import HOUR_S
+from gpud.units import HOUR_S
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from gpud.show.document import LastRun, Status
+    from gpud.document.runs import LastRun
+    from gpud.document.status import Status
 
 UNKNOWN: Final = "\N{EN DASH}"
 LONGEST: Final = 2000

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 from gpud.show import figures, gpus, known_faults, machine, model
 from gpud.show.headline import SLOWER, alerts, first_fix, headline, unacknowledged
 from gpud.show.text import section_lines
-from gpud.show.units import lasted, moment, plural
 from gpud.show.view import BAD, GOOD, HEAD, UNSURE, Span, line, narrowed
-from gpud.show.words import next_on_battery, unmeasured
+from gpud.units import lasted, moment, plural
+from gpud.words import next_on_battery, unmeasured
 
 if TYPE_CHECKING:
-    from gpud.show.document import Status
+    from gpud.document.status import Status
     from gpud.show.view import Line, View
 
 STYLES: Final = (GOOD, UNSURE, BAD)

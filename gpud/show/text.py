@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpud.show import model, sparkline
-from gpud.show.units import clock, moment
 from gpud.show.view import BAD, HEAD, PLAIN, QUIET, UNSURE, Span, View, line
+from gpud.units import clock, moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpud.core.text import escaped, rezoned
-from gpud.show.units import moment
+from gpud.units import moment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,17 +10,18 @@ from gpud import client, output
 from gpud.arguments import OK, PROBLEM
 from gpud.core.requests import AckRequest, AlertLine
 from gpud.core.text import pasteable
+from gpud.document.status import read
 from gpud.place import as_the_agent, document, legible
 from gpud.show import headline
-from gpud.show.document import read
 from gpud.verbs.baseline import published_rows
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from gpud.document.alerts import AlertReport
+    from gpud.document.status import Status
     from gpud.place import Place
-    from gpud.show.document import AlertReport, Status
 
 
 def run(options: argparse.Namespace, place: Place) -> int:

@@ -19,11 +19,11 @@ from gpud.core.errors import ConfigError, GpudError
 from gpud.core.requests import AcceptRequest, ChoiceLine, ResetRequest
 from gpud.core.stats import compared, human
 from gpud.core.text import escaped
+from gpud.document.status import read
 from gpud.place import document, legible
 from gpud.show import figures, model
-from gpud.show.document import read
-from gpud.show.units import day
-from gpud.show.words import RATES, name_of
+from gpud.units import day
+from gpud.words import RATES, name_of
 
 if TYPE_CHECKING:
     import argparse
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
     from gpud.core.sample import StreamKey
     from gpud.core.settings import Settings
+    from gpud.document.status import Status
+    from gpud.document.streams import StreamReport, VerdictReport
     from gpud.place import Place
-    from gpud.show.document import Status, StreamReport, VerdictReport
 
 LONGEST: Final = 36
 """Characters of a stream's name; ours have fewer, and a row has to stay within the width."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from gpud import output, portholder
 from gpud.arguments import OK, PROBLEM
 from gpud.core.text import pasteable
+from gpud.document.status import read
 from gpud.place import document, legible
 from gpud.show import status
-from gpud.show.document import read
 from gpud.show.headline import unacknowledged
 
 if TYPE_CHECKING:

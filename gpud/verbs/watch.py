@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 from gpud import output, portholder
 from gpud.core.errors import ConfigError, GpudError
+from gpud.document.status import read
 from gpud.place import document, legible
 from gpud.show import status
-from gpud.show.document import read
 from gpud.show.view import BAD, QUIET, Span, View, line
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from gpud.core.sample import (
     Unit,
 )
 from gpud.core.stats import LATENCY_BOUNDS_S
-from gpud.show.document import StoreSize
+from gpud.document.machine import StoreSize
 from tests import snapshots, standings
 from tests.browser import past
 from tests.browser.past import LEVELS

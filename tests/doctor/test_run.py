@@ -15,7 +15,7 @@ from gpud.doctor import machine as machines
 from gpud.doctor import run as show
 from gpud.doctor.finding import advice, combined, ok, problem
 from gpud.doctor.run import LONGEST, CheckResult, run_checks
-from gpud.show.document import Status
+from gpud.document.status import Status
 from tests.doctor.trees import ADVICE, LINUX, OK, PROBLEM, UNKNOWN, machine
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from gpud.core.report import AgentReport, DockerdReport, Owner, ProcessRef, Root
 from gpud.core.settings import Settings
 from gpud.doctor.finding import Verdict
 from gpud.doctor.machine import Machine, Person
-from gpud.show.document import Status
+from gpud.document.status import Status
 from tests.standins.build import build_libcuda, build_libnvml
 
 if TYPE_CHECKING:

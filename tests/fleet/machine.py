@@ -16,7 +16,7 @@ from gpud.core.health import Level
 from gpud.core.report import KernelLogReport
 from gpud.core.sample import Absent, Backend, Inventory, Pace, ProbeSpec, Reading, RunReport
 from gpud.core.settings import parse
-from gpud.show.document import StoreSize
+from gpud.document.machine import StoreSize
 from tests import snapshots, standings
 from tests.events import (
     Event,

@@ -10,7 +10,8 @@ import msgspec
 from gpud.agent.serve.page import Frame, page
 from gpud.agent.state import status as published
 from gpud.agent.telemetry.fields import FIELDS
-from gpud.show import document, status
+from gpud.document.status import read as document_of
+from gpud.show import status
 from gpud.show.model import Input, Own
 from gpud.show.view import View, text
 from tests import snapshots
@@ -100,13 +101,13 @@ def telemetry(**values: float | str | None) -> dict[str, Any]:
 
 def screen(made: dict[str, Any], view: View | None = None, now_s: float = NOW_S) -> list[str]:
     """Return the lines of `gpud status`."""
-    drawn = status.screen(document.read(made), now_s, view or View())
+    drawn = status.screen(document_of(made), now_s, view or View())
     return [text(line) for line in drawn]
 
 
 def html(made: dict[str, Any], fresh: frozenset[tuple[int | None, str]] | None = None) -> str:
     """Return the text of the page."""
-    shown = Input(document.read(made), fresh, Own(54 << 20, 0.5))
+    shown = Input(document_of(made), fresh, Own(54 << 20, 0.5))
     return page(shown, Frame("laptop", "/etc/gpud/gpud.toml"))
 
 

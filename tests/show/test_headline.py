@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpud.show.document import read
+from gpud.document.status import read
 from gpud.show.headline import Headline, headline
 from gpud.show.text import plain
 

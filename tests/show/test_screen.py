@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpud.core.errors import GpudError
-from gpud.show.document import read
+from gpud.document.status import read
 from gpud.show.view import View
 from tests import snapshots
 from tests.show import documents

@@ -11,8 +11,8 @@ import pytest
 from gpud.agent.telemetry.fields import FIELDS
 from gpud.child import probes
 from gpud.discovery import modules
+from gpud.document.status import read
 from gpud.show import gpus
-from gpud.show.document import read
 from gpud.show.view import View
 from tests.show import documents
 from tests.show.documents import (

@@ -10,7 +10,7 @@ from gpud.agent.regression.detector import Detector, Direction
 from gpud.agent.state.status import alert_report
 from gpud.core.alerts import DRIVER_REGRESSION, Alert, Cause, Evidence, Severity
 from gpud.core.sample import StreamKey, Unit
-from gpud.show.document import ListedGpu
+from gpud.document.machine import ListedGpu
 from tests.events import made
 
 if TYPE_CHECKING:

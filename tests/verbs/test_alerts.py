@@ -12,7 +12,7 @@ from gpud.agent.regression.commands import ALERT_ACKNOWLEDGED
 from gpud.agent.state import status
 from gpud.core.alerts import SHORT
 from gpud.core.clock import Instant
-from gpud.show.document import Expected
+from gpud.document.machine import Expected
 from tests import serving
 from tests.events import made
 from tests.verbs.decisions import HOSTILE, NOW_S, alert, document, snapshot, stream

@@ -38,8 +38,7 @@ from gpud.core.alerts import (
 )
 from gpud.core.errors import StoreError
 from gpud.core.health import Level
-from gpud.show.document import AlertReport
-from gpud.show.known_faults import SEEN
+from gpud.document.alerts import SEEN, AlertReport
 
 if TYPE_CHECKING:
     import sqlite3

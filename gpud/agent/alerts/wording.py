@@ -27,8 +27,7 @@ from gpud.core.alerts import (
 )
 from gpud.core.stats import human
 from gpud.core.text import escaped
-from gpud.show import known_faults
-from gpud.show.words import cause_words, figure_of, kind_words, rank
+from gpud.words import NO_FIX, cause_words, fault_effect, figure_of, kind_words, rank, sureness
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -169,9 +168,9 @@ def unwell(component: str, health: Health, now_s: float) -> Alert:
 def known_issue(fault: KnownFault, now_s: float) -> Alert:
     """Write the alert of a known fault that was seen together with a failed or stalled GPU call."""
     name, title, effect = plain(fault.id), plain(fault.title), plain(fault.effect)
-    reported = known_faults.effect(effect)
+    reported = fault_effect(effect)
     evidence = plain(fault.evidence or "none was kept", EVIDENCE_LIMIT)
-    source = plain(known_faults.sureness(fault.confidence, fault.source))
+    source = plain(sureness(fault.confidence, fault.source))
     return Alert(
         name=KNOWN_ISSUE,
         severity=Severity.WARNING,
@@ -180,7 +179,7 @@ def known_issue(fault: KnownFault, now_s: float) -> Alert:
         description=f"{title}\nEvidence: {evidence}\nOthers report: {reported}; {source}",
         starts_s=now_s,
         updated_s=now_s,
-        fix=plain(fault.fix or known_faults.NO_FIX),
+        fix=plain(fault.fix or NO_FIX),
     )
 
 

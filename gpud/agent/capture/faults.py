@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from gpud.agent.telemetry import windows
 from gpud.core import advice
 from gpud.core.errors import GpudError
+from gpud.document.status import read
 from gpud.known_issues.catalogue import catalogue
 from gpud.known_issues.matching import MachineFacts, by_version
-from gpud.show import document
 
 if TYPE_CHECKING:
     from gpud.agent.capture.record import Capture
@@ -21,7 +21,7 @@ def matched(capture: Capture) -> dict[str, str]:
     """Return the state of each entry: "seen", "applies" or "reported". Errors: none."""
     if isinstance(capture.status, dict):
         try:
-            faults = document.read(capture.status).known_faults
+            faults = read(capture.status).known_faults
         except GpudError:  # of another release
             faults = ()
         if faults:

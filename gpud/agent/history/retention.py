@@ -30,7 +30,7 @@ from gpud.agent.regression.changes import CODE, KINDS
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
 from gpud.core.errors import StoreError
 from gpud.core.stats import quantile
-from gpud.show.document import StoreSize
+from gpud.document.machine import StoreSize
 
 if TYPE_CHECKING:
     import sqlite3

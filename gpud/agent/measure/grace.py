@@ -20,8 +20,8 @@ from gpud.core.clock import Instant
 from gpud.core.errors import StoreError
 from gpud.known_issues.catalogue import catalogue
 from gpud.known_issues.matching import MachineFacts, boot_grace_s
-from gpud.show.words import GPU_WORK_BEGINS
 from gpud.uptime import boot_rest_s
+from gpud.words import GPU_WORK_BEGINS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -45,7 +45,7 @@ from gpud.core.sample import Backend, Inventory, RunReport, Skip
 from gpud.core.stats import median
 from gpud.core.text import escaped
 from gpud.gpu_lock import holder_of
-from gpud.show.words import because
+from gpud.words import because
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence

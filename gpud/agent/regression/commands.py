@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpud.core.sample import Condition, StreamKey
-    from gpud.show.document import ListedGpu
+    from gpud.document.machine import ListedGpu
 
 Name = TypeVar("Name", str, str | None)
 

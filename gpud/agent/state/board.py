@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         Snapshot,
     )
     from gpud.agent.telemetry.answers import Telemetry
-    from gpud.show.document import ListedGpu, StoreSize
+    from gpud.document.machine import ListedGpu, StoreSize
 
 log = structlog.get_logger()
 

@@ -32,7 +32,7 @@ from gpud.agent.state.telemetry import with_answer
 from gpud.agent.telemetry import answers
 from gpud.core import telemetry
 from gpud.core.errors import StoreError
-from gpud.show.document import Expected
+from gpud.document.machine import Expected
 
 if TYPE_CHECKING:
     import sqlite3

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpud.show.document import ListedGpu
+from gpud.document.machine import ListedGpu
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -20,6 +20,7 @@ from gpud.core.advice import Platform
 from gpud.core.health import Level
 from gpud.core.sample import Backend
 from gpud.core.text import escaped
+from gpud.document.alerts import SEEN
 from gpud.known_issues import matching
 from gpud.known_issues.catalogue import TextOrigin, catalogue
 from gpud.known_issues.matching import (
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 NEAR_S: Final = 60.0
 """Between a trace and a failure that it may explain."""
 LONGEST_WORDS: Final = 300
-SEEN: Final = "seen"
 ORDER: Final = (SEEN, Relation.APPLIES, Relation.REPORTED)
 
 log = structlog.get_logger()

@@ -18,7 +18,7 @@ from gpud.core import advice
 from gpud.core.advice import Platform, Situation
 from gpud.core.health import Health, Level
 from gpud.core.sample import Absent, Reason
-from gpud.show.document import Expected
+from gpud.document.machine import Expected
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -23,7 +23,7 @@ from gpud.agent.state.snapshot import Recent, RecentKey
 from gpud.core.errors import StoreError
 from gpud.core.sample import Pace, Unit
 from gpud.core.stats import median
-from gpud.show.document import RecentSeries
+from gpud.document.runs import RecentSeries
 
 if TYPE_CHECKING:
     import sqlite3

@@ -17,7 +17,7 @@ from gpud.agent.state.snapshot import (
 )
 from gpud.core import stats
 from gpud.core.sample import Backend
-from gpud.show.document import PutOff
+from gpud.document.runs import PutOff
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from gpud.core.clock import Instant
     from gpud.core.sample import Buckets, Flag, Inventory, ProbeSpec, RunReport, Skip
-    from gpud.show.document import ListedGpu
+    from gpud.document.machine import ListedGpu
 
     K = TypeVar("K", bound=Hashable)
     from gpud.agent.state.containers import Comparison

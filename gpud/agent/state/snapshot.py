@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gpud.agent.measure.breaker import Standing
     from gpud.agent.regression.changes import MachineChange
     from gpud.agent.regression.detector import StreamStanding
+    from gpud.agent.serve.refusals import Refused
     from gpud.agent.state.containers import Comparison
     from gpud.core.alerts import Alert, SinkState
     from gpud.core.report import RootReport
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
         StreamKey,
         Unit,
     )
-    from gpud.show.document import Expected, ListedGpu, PutOff, StoreSize
-    from gpud.show.refusals import Refused
+    from gpud.document.machine import Expected, ListedGpu, StoreSize
+    from gpud.document.runs import PutOff
 
 ALLOWANCE_S: Final = 30.0
 """Beyond the intervals: a busy machine is late."""

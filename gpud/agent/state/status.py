@@ -15,24 +15,19 @@ from gpud.agent.telemetry import answers
 from gpud.core import telemetry
 from gpud.core.health import Level
 from gpud.core.sample import plain
-from gpud.show.document import (
-    AlertReport,
+from gpud.document.alerts import AlertReport, FaultReport
+from gpud.document.machine import (
     BreakerReport,
     ChangeReport,
     ComparisonReport,
     ContextsReport,
     Counters,
     CudaReport,
-    FaultReport,
-    LastRun,
-    ReadingReport,
-    RunFailure,
-    SkippedProbe,
-    SourceReport,
-    Status,
-    StreamReport,
-    TelemetryReport,
 )
+from gpud.document.runs import LastRun, RunFailure, SkippedProbe
+from gpud.document.status import Status
+from gpud.document.streams import StreamReport
+from gpud.document.telemetry import ReadingReport, SourceReport, TelemetryReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -43,7 +38,7 @@ if TYPE_CHECKING:
     from gpud.core.alerts import Alert
     from gpud.core.clock import Instant
     from gpud.core.sample import StreamKey, Unit
-    from gpud.show.document import ListedGpu
+    from gpud.document.machine import ListedGpu
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
     from gpud.agent.telemetry.answers import Answer, Telemetry
     from gpud.core.sample import Reading
-    from gpud.show.document import ListedGpu
+    from gpud.document.machine import ListedGpu
 
 NVML = "nvml"
 OF_THE_CARD: Final = "told of the whole card, and this GPU is an instance of it"

@@ -33,8 +33,9 @@ from gpud.doctor.finding import (
     unknown,
 )
 from gpud.doctor.machine import Machine
+from gpud.document.status import Status
+from gpud.document.telemetry import ReadingReport, SourceReport, TelemetryReport
 from gpud.show import gpus
-from gpud.show.document import ReadingReport, SourceReport, Status, TelemetryReport
 
 DEVICE = "/dev/dxg"
 BUS = "/sys/bus/pci/devices"

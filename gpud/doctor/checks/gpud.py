@@ -16,7 +16,7 @@ from gpud.core.settings import GROUP, config_path
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
 from gpud.doctor.machine import Machine
 from gpud.reports import NOT_RUNNING
-from gpud.show.words import next_on_battery, unmeasured
+from gpud.words import next_on_battery, unmeasured
 
 ELSEWHERE = {"alerts", "containers", "cuda", "dockerd", "http", "nvml", "settings", "store"}
 """Components with a check of their own."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from gpud.core.advice import Platform
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
 from gpud.doctor.machine import Machine
+from gpud.document.alerts import SEEN, FaultReport
 from gpud.known_issues.catalogue import catalogue
 from gpud.known_issues.matching import MachineFacts, Relation, by_version
-from gpud.show.document import FaultReport
-from gpud.show.known_faults import NO_FIX, SEEN, sureness
+from gpud.words import NO_FIX, sureness
 
 QUOTED = 400
 """Characters of evidence."""

@@ -33,9 +33,9 @@ from gpud.doctor.finding import (
     unknown,
 )
 from gpud.doctor.machine import Machine
+from gpud.document.machine import CudaReport
 from gpud.known_issues.catalogue import catalogue
 from gpud.known_issues.matching import MachineFacts, boot_grace_s
-from gpud.show.document import CudaReport
 from gpud.uptime import boot_rest_s
 
 CUDA, NVML = "libcuda.so.1", "libnvidia-ml.so.1"

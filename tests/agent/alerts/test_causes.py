@@ -9,7 +9,7 @@ import pytest
 from gpud.agent.alerts.causes import likely
 from gpud.agent.alerts.cycles import PINNED
 from gpud.core.alerts import Cause
-from gpud.show.words import cause_words
+from gpud.words import cause_words
 
 if TYPE_CHECKING:
     from gpud.core.sample import Condition

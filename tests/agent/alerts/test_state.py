@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpud.agent.alerts.slowdowns import AlarmFinding
-    from gpud.show.document import AlertReport
+    from gpud.document.alerts import AlertReport
 
 
 @dataclass

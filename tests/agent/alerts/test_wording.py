@@ -31,7 +31,7 @@ from gpud.core.health import Health, Level
 from gpud.core.sample import Unit
 from gpud.core.text import escaped
 from gpud.known_issues.catalogue import catalogue
-from gpud.show.words import WORDS
+from gpud.words import WORDS
 from tests import snapshots
 from tests.agent.alerts.alarms import GPUS, NOW_S, alarm, finding, grave
 

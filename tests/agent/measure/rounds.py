@@ -29,7 +29,7 @@ from gpud.core.report import ContainersReport, ProbeStage
 from gpud.core.sample import Pace, Reading
 from gpud.core.sections import ScheduleSettings
 from gpud.core.settings import Settings
-from gpud.show.document import Expected
+from gpud.document.machine import Expected
 from tests import snapshots
 from tests.agent.regression.lives import regression
 from tests.events import altered

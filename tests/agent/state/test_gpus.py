@@ -19,7 +19,7 @@ from gpud.core.sample import (
     RunReport,
     Unit,
 )
-from gpud.show.document import ListedGpu
+from gpud.document.machine import ListedGpu
 from tests.events import Event, inventory_taken, made, run_finished, source_answered
 
 

@@ -30,7 +30,7 @@ from gpud.core.sample import (
     Reading,
     Reason,
 )
-from gpud.show.document import Expected
+from gpud.document.machine import Expected
 from tests.events import altered, inventory_taken, made, remembered, source_answered
 
 MISSING = Failure(Reason.LIBRARY_MISSING, "no libcuda.so.1", advice="install the driver")

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.regression.changes import KINDS, MachineChange
+from gpud.agent.serve.refusals import Refused
 from gpud.agent.state.snapshot import Snapshot, overall
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.health import Level
@@ -15,8 +16,7 @@ from gpud.core.sample import (
     Skip,
 )
 from gpud.core.telemetry import LEVELS
-from gpud.show.document import Expected
-from gpud.show.refusals import Refused
+from gpud.document.machine import Expected
 from tests import events as happened
 from tests.agent.state.folding import PROBES, START, device, finished, folded
 

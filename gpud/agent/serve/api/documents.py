@@ -21,7 +21,9 @@ from gpud.core.sample import (
     Point,
     Unit,
 )
-from gpud.show.document import AlertReport, Figures, SkipName
+from gpud.document.alerts import AlertReport
+from gpud.document.names import SkipName
+from gpud.document.runs import Figures
 
 
 @dataclass(frozen=True, slots=True)

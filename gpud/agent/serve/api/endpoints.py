@@ -32,7 +32,7 @@ from gpud.agent.serve.http.response import Body, Cached
 from gpud.agent.state import status
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
 from gpud.core.stats import LATENCY_BOUNDS_S
-from gpud.show.document import Status
+from gpud.document.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,7 +16,7 @@ from gpud.agent.serve.api.documents import Refusal
 from gpud.agent.serve.api.endpoints import DESCRIPTIONS
 from gpud.agent.serve.api.parameters import MOST_NAMES
 from gpud.agent.serve.http.response import JSON, Body
-from gpud.show.refusals import ANSWERS
+from gpud.agent.serve.refusals import ANSWERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from gpud.agent.serve.api.documents import Problem, Refusal
 from gpud.agent.serve.http.passwords import Passwords
 from gpud.agent.serve.http.response import JSON, TEXT
-from gpud.show.refusals import ANSWERS, Refused
+from gpud.agent.serve.refusals import ANSWERS, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -21,7 +21,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from gpud.agent.serve.http.access import refusal, with_security
-from gpud.show.refusals import Refused
+from gpud.agent.serve.refusals import Refused
 
 if TYPE_CHECKING:
     import uvicorn

@@ -15,7 +15,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Final
 
-from gpud.show.refusals import Refused
+from gpud.agent.serve.refusals import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,8 +14,8 @@ from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Route
 
 import gpud
+from gpud.agent.serve.markup import Html, el
 from gpud.core.alerts import RUNBOOKS
-from gpud.show.markup import Html, el
 
 if TYPE_CHECKING:
     from starlette.requests import Request

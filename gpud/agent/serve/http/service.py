@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+    from gpud.agent.serve.refusals import Refused
     from gpud.agent.state.board import Board
     from gpud.core.http_settings import HttpSettings
-    from gpud.show.refusals import Refused
 
 RETRY_S: Final = 3.0
 CHECK_S: Final = 5.0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.requests import AcceptRequest
-    from gpud.show.document import Expected
+    from gpud.document.machine import Expected
 
 ALL: Final = "all"
 LISTS_ALERTS: Final = "`gpud alerts` lists the alerts with their IDs"

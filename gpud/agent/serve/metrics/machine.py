@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from gpud.agent.measure import breaker
 from gpud.agent.regression.changes import KINDS
 from gpud.agent.serve.metrics.families import clean
+from gpud.agent.serve.refusals import Refused
 from gpud.core.alerts import (
     DRIVER_REGRESSION,
     FUNCTION_LOST,
@@ -18,7 +19,6 @@ from gpud.core.alerts import (
     UNWELL,
     Severity,
 )
-from gpud.show.refusals import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

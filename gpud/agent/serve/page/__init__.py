@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from gpud.agent.serve.markup import Child, Html, el, joined, text
 from gpud.agent.serve.page import html
 from gpud.agent.serve.page.html import icon, inline, moment
 from gpud.show import model
 from gpud.show.headline import headline
 from gpud.show.machine import grouped_changes
-from gpud.show.markup import Child, Html, el, joined, text
 from gpud.show.status import sections
-from gpud.show.units import place
+from gpud.units import place
 
 if TYPE_CHECKING:
     from gpud.show.headline import Headline

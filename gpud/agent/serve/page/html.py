@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from gpud.agent.serve.markup import Child, Html, el, joined, text
 from gpud.core.text import rezoned
 from gpud.show import model
-from gpud.show.markup import Child, Html, el, joined, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

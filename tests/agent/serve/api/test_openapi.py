@@ -17,8 +17,8 @@ from gpud.agent.serve.api import openapi
 from gpud.agent.serve.http.access import LONGEST_TARGET
 from gpud.agent.serve.http.app import app
 from gpud.agent.serve.metrics.collector import SnapshotCollector
+from gpud.agent.serve.refusals import ANSWERS
 from gpud.core.settings import parse
-from gpud.show.refusals import ANSWERS
 from tests import snapshots
 from tests.agent.serve.api.described import Described
 from tests.agent.serve.api.everything import everything

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from gpud.agent.serve.http.connection import ConnectionLimits
+    from gpud.agent.serve.refusals import Refused
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.clock import Instant
     from gpud.core.settings import Settings
-    from gpud.show.refusals import Refused
 
 PASSPHRASE = "correct horse battery staple"  # noqa: S105  # for nobody
 HASHED = "$2b$04$IWwWhU3RYZoacFpQve7iBuGtLMUik5NlkxvB.7rR9Usg6bRL21vY6"

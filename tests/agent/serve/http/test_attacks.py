@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent.serve.http.connection import MOST_UNSENT, Connection, ConnectionLimits
-from gpud.show.refusals import Refused
+from gpud.agent.serve.refusals import Refused
 from tests.agent.serve.http.armed import Armed, armed, authority, basic, client
 from tests.waiting import until
 

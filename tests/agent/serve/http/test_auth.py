@@ -11,9 +11,9 @@ import pytest
 
 from gpud import settings_files
 from gpud.agent.serve.http.passwords import QUEUE, Passwords
+from gpud.agent.serve.refusals import Refused
 from gpud.core.errors import ConfigError
 from gpud.core.settings import parse
-from gpud.show.refusals import Refused
 from tests.agent.serve.http.armed import HASHED, PASSPHRASE, Armed, armed, basic
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent.serve.http import access
-from gpud.show.refusals import ANSWERS, Refused
+from gpud.agent.serve.refusals import ANSWERS, Refused
 from tests.agent.serve.http.armed import HASHED, PASSPHRASE, Armed, armed, basic
 from tests.waiting import until
 

@@ -1,4 +1,4 @@
-"""Words for figures, for how they stand to what is usual, and for probes that are skipped."""
+"""Words for figures, how they stand to what is usual, skipped probes, causes and known faults."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gpud.core.sample import Flag, Skip
 from gpud.core.stats import compared
 from gpud.core.text import escaped
-from gpud.show.units import clock, place, plural, spaced
+from gpud.units import clock, place, plural, spaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpud.core.alerts import Cause
     from gpud.core.sample import StreamKey
-    from gpud.show.document import Status, StreamReport
+    from gpud.document.status import Status
+    from gpud.document.streams import StreamReport
 
     Named = StreamKey | StreamReport
 
@@ -272,3 +273,29 @@ def cause_words(cause: Cause) -> str:
 def kind_words(kind: str) -> str:
     """Name a kind of cause or change."""
     return CAUSES.get(kind, spaced(kind))
+
+
+SURENESS: Final = {
+    "maintainer_confirmed": "confirmed by its maintainers",
+    "several_reports": "reported by several people",
+    "one_report": "reported once",
+}
+"""How many people say so, by ``Confidence`` of the catalogue."""
+EFFECTS: Final = {
+    "no_gpu": "no GPU",
+    "no_nvml": "no NVML",
+    "windows_bugcheck": "a blue screen of Windows",
+    "none": "no harm",
+}
+"""Effects that their slugs do not say."""
+NO_FIX: Final = "none is known"
+
+
+def sureness(confidence: str, source: str) -> str:
+    """Return how many people say so, and where: "reported once, https://..."."""
+    return f"{SURENESS.get(confidence, spaced(confidence))}, {source}"
+
+
+def fault_effect(slug: str) -> str:
+    """Write what others say a fault does."""
+    return EFFECTS.get(slug, spaced(slug))

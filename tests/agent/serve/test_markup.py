@@ -5,7 +5,7 @@ from html import unescape
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.show.markup import LONGEST, Html, el, joined, plain, text
+from gpud.agent.serve.markup import LONGEST, Html, el, joined, plain, text
 from tests.show.reading import Page
 
 ANYTHING = st.text(st.characters(codec=None), max_size=200)

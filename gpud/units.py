@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from gpud.show.document import EffectReport
+    from gpud.document.streams import EffectReport
 
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
 AGE_FROM_S: Final = 30.0

@@ -1,0 +1,127 @@
+"""GPUs, changes, containers and the agent's own counts in the status document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gpud.core.report import ProcessRef
+from gpud.core.sample import SCHEMA_VERSION, Device
+from gpud.document.names import ReasonName
+
+
+class ListedGpu(msgspec.Struct, frozen=True):
+    """A GPU that was listed at least once. ``cuda`` is False while only NVML has listed it."""
+
+    number: int
+    name: str = ""
+    pci_bus_id: str = ""
+    cuda: bool = True
+
+
+class Expected(msgspec.Struct, frozen=True):
+    """A GPU that was here. ``gone_s``: the Unix time at which CUDA first did not list it.
+
+    ``compute_capability``: "8.9"; empty where only an older gpud has seen it.
+    """
+
+    name: str = ""
+    gone_s: float | None = None
+    compute_capability: str = ""
+
+
+class FailureReport(msgspec.Struct, frozen=True):
+    """A failure, in terms a person can act on. ``code`` is the CUresult of ``function``."""
+
+    reason: ReasonName = ""
+    detail: str = ""
+    function: str | None = None
+    code: int | None = None
+    advice: str | None = None
+
+
+class CudaReport(msgspec.Struct, frozen=True):
+    """GPUs that CUDA offers right now, or why none; ``refused`` are counted and not described."""
+
+    devices: tuple[Device, ...] = ()
+    cuda_version: str | None = None
+    library: str | None = None
+    failure: FailureReport | None = None
+    driver_folder: str | None = None
+    refused: tuple[FailureReport, ...] = ()
+    schema_version: int = SCHEMA_VERSION
+
+
+class ChangeReport(msgspec.Struct, frozen=True):
+    """One fact that became another. ``level`` is that of its source of telemetry."""
+
+    kind: str = ""
+    old: str | None = None
+    new: str | None = None
+    at_s: float = 0.0
+    boot_id: str = ""
+    level: int = 0
+
+
+class ComparisonReport(msgspec.Struct, frozen=True):
+    """One container run beside one in-process run. ``ratio`` is container over in-process."""
+
+    verdict: str = ""
+    detail: str = ""
+    ratio: float | None = None
+    gpu: int | None = None
+    run_mono_s: float = 0.0
+
+
+class BreakerReport(msgspec.Struct, frozen=True):
+    """State of the breaker: what hung, and when GPU work is tried again."""
+
+    state: str = ""
+    since_s: float | None = None
+    hangs: int = 0
+    retry_s: float | None = None
+    process: ProcessRef | None = None
+    what: str | None = None
+    detail: str | None = None
+    fix: str | None = None
+
+
+class ContextsReport(msgspec.Struct, frozen=True):
+    """GPU contexts made since the machine's boot; ``budget``: how many it may have, None for any.
+
+    Units: ``interval_s`` in seconds, from one round with the GPU to the next.
+    """
+
+    used: int = 0
+    budget: int | None = None
+    interval_s: float = 0.0
+
+
+class StoreSize(msgspec.Struct, frozen=True):
+    """How much the history holds. ``waiting`` runs are in memory only, ``dropped`` ones lost.
+
+    ``n_bytes`` are on the disk, its log included; ``first_s`` is of the oldest run or hour.
+    """
+
+    n_bytes: int = 0
+    runs: int = 0
+    waiting: int = 0
+    dropped: int = 0
+    first_s: float | None = None
+
+
+class Counters(msgspec.Struct, frozen=True):
+    """Counts since the agent started; those of two things are by `PROBE:REASON`."""
+
+    runs: Mapping[str, int] = {}
+    failures: Mapping[str, int] = {}
+    skips: Mapping[str, int] = {}
+    flagged: Mapping[str, int] = {}
+    changes: Mapping[str, int] = {}
+    clock_jumps: int = 0
+    paused_s: float = 0.0
+    children: int = 0
+    gpu_seconds: float | None = None
+    vram_peak_bytes: int | None = None
+    pinned_peak_bytes: int | None = None
