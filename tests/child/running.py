@@ -7,8 +7,10 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpud.child import kernels
 from gpud.child.cuda_gpu import LoadedCuda
 from gpud.child.progress import Progress
 from tests.standins.build import build_libcuda
@@ -16,7 +18,6 @@ from tests.standins.loaded import loop, virtual_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from gpud.child.cuda_gpu import Gpu
     from gpud.core.sample import Job
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 CHILD = (sys.executable, "-I", "-m", "gpud.child")
 GPU = "GPU-6d0c5f2e-8a41-4b7d-9e13-000000000000"
 """What the stand-in says its first device is."""
+KERNELS = Path(kernels.__file__).parent
 INTERPRETED = "700 40"
 """Virtual nanoseconds of a call and of a reading of the clock, in Python: ``virtual_clock.c``."""
 REAL = ""
@@ -128,6 +130,13 @@ def c_loop_s(library: Path, mode: str, count: int = 300, row: int = 200, size: i
     """
     taken_ns, clock_ns, *_ = loop(library, count, mode, 0, row, size)
     return (taken_ns - clock_ns) * 1e-9 / (row if mode in {"pipelined", "graph", "chase"} else 1)
+
+
+def c_product_s(library: Path, mode: str, repeats: int, n: int) -> float:
+    """Give what a C program measures a product to take: the median of 7 batches of ``repeats``."""
+    file, _ = kernels.image(f"gpud_matmul_{mode}")
+    taken_ns, *_ = loop(library, 7, mode, 0, repeats, n, KERNELS / file)
+    return taken_ns * 1e-9 / repeats
 
 
 def _refuse(constant: str) -> None:

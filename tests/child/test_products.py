@@ -28,9 +28,10 @@ from gpud.child.products import (
     NumberType,
     sides,
 )
+from gpud.child.throughput import BATCH_S
 from gpud.core.sample import Reason
 from tests.child import running
-from tests.child.running import run
+from tests.child.running import c_product_s, run
 from tests.standins.build import build_libcuda, rewrite_script
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ MODES = {
     "bf16": "bf16_flops_per_second",
     "int8": "int8_operations_per_second",
 }
+WITHIN = 0.005
+"""Of a C program in virtual time."""
 TENSOR_MODES = ("tf32", "bf16", "int8")
 METHOD = {"matmul": PLAIN, "tensor": TENSOR, **METHODS}
 
@@ -134,6 +137,22 @@ def test_known_rates_of_other_types_come_back_within_a_second_of_short_kernels(
     assert used["gpu_seconds"] == pytest.approx(ended.document["gpu_seconds"], rel=0.05)
     assert ended.document["gpu_seconds"] < 1
     assert used["vram_left_bytes"] == 0
+
+
+@pytest.mark.parametrize(
+    "script", ["", "launch_ns 40000\nevent_ns 3000", "warmup_kernels 40\nwarmup_factor 3"]
+)
+def test_products_take_what_they_take_a_c_program(tmp_path: Path, script: str) -> None:
+    """The same kernels in batches as long, timed by events; a difference of 3 % would show."""
+    rates = "".join(f"{name} {2e13 * (1 + place)}\n" for place, name in enumerate(MODES.values()))
+    library = build_libcuda(tmp_path, rates + script)
+    ended = run("precision", library, budget_s=60)
+    for mode in MODES:
+        n = ended.document["conditions"][f"n.{mode}"]
+        product_s = 2 * n**3 / ended.samples[mode]["median"]
+        c_s = c_product_s(library, mode, int(BATCH_S / product_s), n)
+        assert product_s == pytest.approx(c_s, rel=WITHIN)
+        assert 1.03 * product_s != pytest.approx(c_s, rel=WITHIN)
 
 
 SMALL_GPU = "device.0.sm_count 1\ndevice.0.free_mem 20000000\n" + "".join(

@@ -1,4 +1,4 @@
-/* submit_loop LIBCUDA N [MODE [GPU [ROW [SIZE]]]]: the reference that gpud's latencies are held against.
+/* submit_loop LIBCUDA N [MODE [GPU [ROW [SIZE [PTX]]]]]: the reference of gpud's latencies and products.
  *
  * Times N sequences of an empty kernel one by one on the GPU with that index (0), in blocks of 250
  * with an untimed synchronise between them. A sequence is, by MODE:
@@ -11,6 +11,9 @@
  *   chase       one launch of a chase of ROW loads through a ring of SIZE bytes, and a synchronise
  * Prints whole nanoseconds: the median sequence, clock pair included; the median of a bare clock
  * pair taken in the same loop; then the sequence's 10th, 90th and 99th percentile.
+ *
+ * With MODE fp64, tf32, bf16 or int8: N batches of ROW products of matrices of SIZE x SIZE, by the
+ * kernel of the file PTX, between two events. Prints the same of these batches; no clock is read.
  */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -36,6 +39,15 @@ static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, u
 static int (*synchronize)(void *);
 static int (*launch_graph)(void *, void *);
 static int (*record)(void *, void *), (*wait_for)(void *), (*query)(void *);
+
+struct product { const char *mode, *kernel; unsigned tile, across, down; };
+
+static const struct product products[] = {
+    {"fp64", "gpud_matmul_fp64", 64, 8, 8},
+    {"tf32", "gpud_matmul_tf32", 128, 256, 1},
+    {"bf16", "gpud_matmul_bf16", 128, 256, 1},
+    {"int8", "gpud_matmul_int8", 128, 256, 1},
+};
 
 static void *symbol(const char *name)
 {
@@ -198,33 +210,61 @@ static void prepare(int gpu)
         check(submit(), "cuLaunchKernel");
 }
 
-int main(int argc, char **argv)
+static void load_product(const char *file, const char *kernel)
 {
-    long count = argc >= 3 && argc <= 7 ? strtol(argv[2], NULL, 10) : 0;
-    const struct mode *mode = mode_named(argc > 3 ? argv[3] : "submit");
-    int gpu = argc > 4 ? atoi(argv[4]) : 0;
-    if (argc > 5)
-        row = strtol(argv[5], NULL, 10);
-    if (argc > 6)
-        size = strtol(argv[6], NULL, 10);
-    if (count <= 0 || !mode || row <= 0) {
-        fprintf(stderr, "usage: submit_loop LIBCUDA N [submit|roundtrip|pipelined|graph|blocking|"
-                        "query|chase [GPU [ROW [SIZE]]]]\n");
-        return 2;
+    static char text[1 << 20];
+    FILE *from = fopen(file, "r");
+    if (!from || !fread(text, 1, sizeof text - 1, from)) {
+        perror(file);
+        exit(2);
     }
-    library = dlopen(argv[1], RTLD_NOW);
-    if (!library) {
-        fprintf(stderr, "submit_loop: %s\n", dlerror());
-        return 2;
+    fclose(from);
+    CALL("cuModuleLoadDataEx", (void **, const void *, unsigned, int *, void **),
+         (&module, text, 0, NULL, NULL));
+    CALL("cuModuleGetFunction", (void **, void *, const char *), (&function, module, kernel));
+}
+
+/* Nanoseconds of every batch, by events as a throughput probe of gpud's has it. */
+static void multiply(const struct product *product, const char *file, int64_t *taken, long count)
+{
+    load_product(file, product->kernel);
+    uint64_t matrix[3];
+    unsigned n = (unsigned)size, tiles = n / product->tile;
+    void *parameters[] = {&matrix[0], &matrix[1], &matrix[2], &n}, *first, *last;
+    for (int i = 0; i < 3; i++) {
+        CALL("cuMemAlloc_v2", (uint64_t *, size_t), (&matrix[i], sizeof(double) * n * n));
+        CALL("cuMemsetD32_v2", (uint64_t, unsigned, size_t), (matrix[i], 0, (size_t)n * n * 2));
     }
-    prepare(gpu);
+    CALL("cuEventCreate", (void **, unsigned), (&first, 0));
+    CALL("cuEventCreate", (void **, unsigned), (&last, 0));
+    for (long i = -3; i < count; i++) { /* the first three are to warm up */
+        float ms = 0;
+        check(record(first, stream), "cuEventRecord");
+        for (long j = 0; j < row; j++)
+            check(launch(function, tiles, tiles, 1, product->across, product->down, 1, 0, stream,
+                         parameters, NULL), "cuLaunchKernel");
+        check(record(last, stream), "cuEventRecord");
+        check(wait_for(last), "cuEventSynchronize");
+        CALL("cuEventElapsedTime", (float *, void *, void *), (&ms, first, last));
+        if (i >= 0)
+            taken[i] = (int64_t)(ms * 1e6);
+    }
+}
+
+static const struct product *product_named(const char *mode)
+{
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+        if (!strcmp(products[i].mode, mode))
+            return &products[i];
+    return NULL;
+}
+
+static void time_sequences(const struct mode *mode, int64_t *taken, int64_t *pairs, long count)
+{
     if (mode->sequence == graphed)
         make_graph();
     if (mode->sequence == chase)
         make_ring();
-    int64_t *taken = malloc(count * sizeof *taken), *pairs = malloc(count * sizeof *pairs);
-    if (!taken || !pairs)
-        return 2;
     for (long i = 0; i < count; i++) {
         if (i % BLOCK == 0)
             check(synchronize(stream), "cuStreamSynchronize");
@@ -238,6 +278,37 @@ int main(int argc, char **argv)
             check(synchronize(stream), "cuStreamSynchronize");
     }
     check(synchronize(stream), "cuStreamSynchronize");
+}
+
+int main(int argc, char **argv)
+{
+    long count = argc >= 3 && argc <= 8 ? strtol(argv[2], NULL, 10) : 0;
+    const struct mode *mode = mode_named(argc > 3 ? argv[3] : "submit");
+    const struct product *product = argc == 8 ? product_named(argv[3]) : NULL;
+    int gpu = argc > 4 ? atoi(argv[4]) : 0;
+    if (argc > 5)
+        row = strtol(argv[5], NULL, 10);
+    if (argc > 6)
+        size = strtol(argv[6], NULL, 10);
+    if (count <= 0 || (!mode && (!product || size <= 0)) || row <= 0) {
+        fprintf(stderr, "usage: submit_loop LIBCUDA N [submit|roundtrip|pipelined|graph|blocking|"
+                        "query|chase [GPU [ROW [SIZE]]]]\n"
+                        "       submit_loop LIBCUDA N fp64|tf32|bf16|int8 GPU ROW SIZE PTX\n");
+        return 2;
+    }
+    library = dlopen(argv[1], RTLD_NOW);
+    if (!library) {
+        fprintf(stderr, "submit_loop: %s\n", dlerror());
+        return 2;
+    }
+    prepare(gpu);
+    int64_t *taken = calloc(count, sizeof *taken), *pairs = calloc(count, sizeof *pairs);
+    if (!taken || !pairs)
+        return 2;
+    if (product)
+        multiply(product, argv[7], taken, count);
+    else
+        time_sequences(mode, taken, pairs, count);
     qsort(taken, count, sizeof *taken, compare);
     qsort(pairs, count, sizeof *pairs, compare);
     printf("%lld %lld %lld %lld %lld\n", (long long)median(taken, count),

@@ -46,18 +46,18 @@ def explanation(before: Runs, after: Runs, mode: str) -> Iterator[Cause]:
     ``before`` and ``after`` are the conditions of the runs on either side of it, ``mode`` is what
     has slowed.
     """
-    parts = _parts(before, after, f"{PINNED}." if mode == PINNED else "")
+    parts = _parts(before, after, mode)
     if parts is None or parts.clock + parts.cycle > math.log(SLOWER):
         return
     if parts.clock <= MOST * (parts.clock + parts.cycle):
         old, new = (f"{hertz / 1e6:.0f} MHz" for hertz in parts.hertz)
         yield Cause(kinds.SM_CLOCK, old, new, kinds.SAME_WORK_OF_A_CYCLE)
         return
-    pinned = _parts(before, after, f"{PINNED}.")
+    pinned = _parts(before, after, PINNED)
     if pinned is not None and pinned.cycle <= max(MOST * parts.cycle, math.log(SLOWER)):
         return  # the GPU itself does less in a cycle
     detail = None if pinned is None else "pinned code does as much in a cycle as before"
-    code, other = _code(before), _code(after)
+    code, other = _code(before, mode), _code(after, mode)
     if code is not None and other is not None and code != other:
         old, new = _different(code, other)
         yield Cause(kinds.COMPILER, old, new, detail)
@@ -65,7 +65,7 @@ def explanation(before: Runs, after: Runs, mode: str) -> Iterator[Cause]:
         yield Cause(kinds.COMPILER, detail=f"the driver's compiler makes slower code: {detail}")
 
 
-def _parts(before: Runs, after: Runs, prefix: str) -> Parts | None:
+def _parts(before: Runs, after: Runs, mode: str) -> Parts | None:
     """Return what became of a kernel's clock and cycle; None where either side has too few."""
     medians = []
     for name in ("sm_clock_hertz", "work_per_cycle"):
@@ -73,7 +73,7 @@ def _parts(before: Runs, after: Runs, prefix: str) -> Parts | None:
             values = [
                 float(value)
                 for run in side
-                if isinstance(value := run.get(prefix + name), int | float) and value > 0
+                if isinstance(value := _condition(run, name, mode), int | float) and value > 0
             ]
             if len(values) < FEWEST:
                 return None
@@ -86,9 +86,17 @@ def _parts(before: Runs, after: Runs, prefix: str) -> Parts | None:
     )
 
 
-def _code(side: Runs) -> str | None:
+def _condition(run: Mapping[str, Condition], name: str, mode: str) -> Condition:
+    """Return a condition of a mode's kernel: its own where a probe has several, else the run's."""
+    if mode == PINNED:
+        return run.get(f"{PINNED}.{name}")
+    return run.get(f"{name}.{mode}", run.get(name))
+
+
+def _code(side: Runs, mode: str) -> str | None:
     """Return the machine code that more than half of at least five runs describe alike."""
-    codes = Counter(code for run in side if isinstance(code := run.get("code"), str))
+    described = (_condition(run, "code", mode) for run in side)
+    codes = Counter(code for code in described if isinstance(code, str))
     if codes.total() < FEWEST:
         return None
     [(code, count)] = codes.most_common(1)
