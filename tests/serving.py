@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpud.agent.serve.local.socket import Answering
+    from gpud.agent.serve.local.watching import Watching
     from gpud.document.machine import Expected
 
 NOW_S = 1_760_000_000.0
@@ -83,6 +84,7 @@ def agent(
     snapshot: Snapshot | None = None,
     *,
     published: dict[str, Any] | None = None,
+    watching: Watching | None = None,
 ) -> Iterator[Decisions]:
     """An agent of ``home`` that knows ``snapshot``; ``published`` replaces parts of its status."""
     snapshot = snapshot or made("1", 0.0)
@@ -109,6 +111,7 @@ def agent(
                 job=lambda spec, _: job_of(settings, spec),  # of the CPU's probes
             ),
         ),
+        watching=cast("Any", watching),
     )
     with listening(run_dir / SOCKET[0], actions):
         yield decisions

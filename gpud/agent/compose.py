@@ -37,6 +37,7 @@ from gpud.agent.serve.http.app import app
 from gpud.agent.serve.http.service import HttpService
 from gpud.agent.serve.local.actions import Actions
 from gpud.agent.serve.local.socket import SocketServer
+from gpud.agent.serve.local.watching import Watching
 from gpud.agent.serve.metrics import machineid
 from gpud.agent.serve.metrics.collector import SnapshotCollector
 from gpud.agent.state import files, presence, recent
@@ -230,6 +231,13 @@ class Agent:
 
     def _socket(self) -> SocketServer:
         """Serve people of the group; in a development run our own user alone."""
+        watching = Watching(
+            self.settings,
+            read=self.board.read,
+            telemetry=self.telemetry,
+            launcher=self.launcher,
+            now=now,
+        )
         actions = Actions(
             self.settings,
             read=self.board.read,
@@ -238,6 +246,7 @@ class Agent:
             changes=self.changes,
             launcher=self.launcher,
             pipeline=self.pipeline,
+            watching=watching,
         )
         group = GROUP if self.settings.home == "/" else None
         return SocketServer(Path(self.settings.run_dir, SOCKET[0]), actions, group)

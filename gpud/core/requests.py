@@ -74,8 +74,18 @@ class HistoryRequest(_Request, frozen=True, tag="history"):
     hourly: bool = False
 
 
+class TopRequest(_Request, frozen=True, tag="top"):
+    """The present and what becomes of it, until the connection ends."""
+
+
 ApiRequest = (
-    AckRequest | AcceptRequest | ResetRequest | ForgetRequest | ProbeRequest | HistoryRequest
+    AckRequest
+    | AcceptRequest
+    | ResetRequest
+    | ForgetRequest
+    | ProbeRequest
+    | HistoryRequest
+    | TopRequest
 )
 
 
@@ -225,10 +235,45 @@ class NoHistoryLine(_Line, frozen=True, tag="no_history"):
     reason: str
 
 
+class GpuProcess(msgspec.Struct, frozen=True):
+    """A process with a context on a GPU. ``memory_bytes`` None: the driver does not tell.
+
+    ``kind``: C for compute, G for graphics, M for a client of MPS, and C+G for two of them.
+    """
+
+    pid: int
+    kind: str
+    memory_bytes: int | None = None
+
+
+class TopLine(_Line, frozen=True, tag="top"):
+    """One moment: the status document, and the processes of each GPU by its number.
+
+    ``pause``: why telemetry and processes were not read for this line, but earlier or not at all;
+    ``read_s``: Unix time at which they were. ``untold``: why a GPU's processes are not known.
+    """
+
+    status: msgspec.Raw
+    pause: str | None = None
+    read_s: float | None = None
+    processes: dict[int, tuple[GpuProcess, ...]] = {}
+    untold: dict[int, str] = {}
+
+
 ProbeLine = (
     BeginLine | WaitLine | InventoryLine | RanLine | NotRunLine | RefusedLine | NoHistoryLine
 )
-AnswerLine = EndLine | ErrorLine | AlertLine | ChoiceLine | GpuLine | RowLine | RowsLine | ProbeLine
+AnswerLine = (
+    EndLine
+    | ErrorLine
+    | AlertLine
+    | ChoiceLine
+    | GpuLine
+    | RowLine
+    | RowsLine
+    | TopLine
+    | ProbeLine
+)
 
 COLUMNS: Final = RowLine.__struct_fields__
 

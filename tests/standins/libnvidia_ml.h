@@ -106,6 +106,7 @@ enum process_list { COMPUTE, GRAPHICS, MPS, PROCESS_LISTS };
 struct processes {
     bool withheld;
     unsigned count, pid[MAX_PROCESSES];
+    uint64_t memory[MAX_PROCESSES];
 };
 
 struct refusal {

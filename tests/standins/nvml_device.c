@@ -103,7 +103,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetRemappedRows(struct device *device, unsigned *c
     return code ? code : give_number(device, remapped_rows_failed, failed);
 }
 
-/* Which processes have a context on it; their memory is never told, as under WDDM. */
+/* Which processes have a context on it, by nvmlProcessInfo_t of _v2 and _v3, which are alike. */
 
 struct process {
     unsigned pid;
@@ -121,7 +121,7 @@ static nvmlReturn_t give_processes(const struct device *device, enum process_lis
     *count = processes->count;
     REQUIRE(room >= processes->count, INSUFFICIENT_SIZE);
     for (unsigned i = 0; i < processes->count; i++)
-        found[i] = (struct process){processes->pid[i], UINT64_MAX, UINT32_MAX, UINT32_MAX};
+        found[i] = (struct process){processes->pid[i], processes->memory[i], UINT32_MAX, UINT32_MAX};
     return SUCCESS;
 }
 

@@ -6,7 +6,8 @@
  *   device.I.name, .uuid (GPU-...), .pci_bus_id, .vbios_version TEXT
  *   device.I.FIELD VALUE         for each of FIELDS, any 64 bits; `none` withholds it
  *   device.I.compute_pids LIST, .graphics_pids LIST (both `-`), .mps_pids LIST (`none`)
- *                                process ids with commas; `-` for no process, `none` withholds it
+ *                                process ids with commas, each with `:BYTES` or, as under WDDM,
+ *                                without its memory; `-` for no process, `none` withholds it
  *   device.I.fail FUNCTION CODE [AFTER]
  *                                return CODE for this device alone once FUNCTION was called AFTER
  *                                times for it (default 0); `*` is every function of a device
@@ -67,6 +68,10 @@ static void process_line(const char *key, struct processes *processes, char *val
     for (char *pid = strtok_r(value, ",", &rest); pid; pid = strtok_r(NULL, ",", &rest)) {
         if (processes->count == MAX_PROCESSES)
             script_die("%s: more than %d processes", key, MAX_PROCESSES);
+        char *memory = strchr(pid, ':');
+        if (memory)
+            *memory++ = '\0';
+        processes->memory[processes->count] = memory ? script_unsigned(key, memory) : UINT64_MAX;
         processes->pid[processes->count++] = (unsigned)script_unsigned(key, pid);
     }
 }

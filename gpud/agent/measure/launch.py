@@ -148,6 +148,11 @@ class Launcher:
         self._cpu_watch: children.Watch | None = None
         self._rest: asyncio.TimerHandle | None = None
 
+    @property
+    def measuring(self) -> bool:
+        """Whether a child is at work just now, or is being started."""
+        return self._turn.locked()
+
     def look(self) -> None:
         """Look whether a child of an earlier agent is stuck, and publish the breaker.
 

@@ -8,9 +8,12 @@ outlives the next answer of its source, good or bad, and one that is too old is 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from gpud.agent.memo import memo
+from gpud.core.requests import GpuProcess
 from gpud.core.sample import Absent, Reading
 from gpud.core.telemetry import SEES_A_GPU
 
@@ -53,6 +56,21 @@ class Telemetry:
     last_success_s: Mapping[str, float] = field(default_factory=dict)
     failures: Mapping[tuple[str, str], int] = field(default_factory=dict)
     starts: Mapping[str, int] = field(default_factory=dict)  # of programs, by source
+
+
+class GpuProcesses(msgspec.Struct, frozen=True):
+    """The processes of one GPU, by its source's index, or in ``untold`` why they are not known."""
+
+    gpu: int
+    processes: tuple[GpuProcess, ...] = ()
+    untold: str | None = None
+
+
+class LiveAnswer(NamedTuple):
+    """What changes from second to second: an answer with fewer readings, and the processes."""
+
+    answer: Answer
+    processes: tuple[GpuProcesses, ...]
 
 
 def with_answer(telemetry: Telemetry, answer: Answer) -> Telemetry:

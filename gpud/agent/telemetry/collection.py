@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpud.agent.state.board import Board
+    from gpud.agent.telemetry.answers import LiveAnswer
     from gpud.core.clock import Instant
     from gpud.core.sample import Reading
     from gpud.core.settings import Settings
@@ -97,6 +98,14 @@ class Looking(Protocol):
         """Return readings from now on, not older ones. ``Errors: TelemetryError``, ``slow`` too."""
 
 
+@runtime_checkable
+class Live(Protocol):
+    """A source that may be asked every second, and knows the processes on each GPU."""
+
+    async def live(self) -> LiveAnswer:
+        """Return what changes from second to second. ``Errors: TelemetryError``."""
+
+
 def create(context: SourceContext) -> tuple[dict[str, TelemetrySource], dict[str, TelemetrySource]]:
     """Create every source that is not switched off, by name and the best first.
 
@@ -165,6 +174,16 @@ class Collection:
             if isinstance(source, Looking):
                 return await source.look(patience_s)
         raise TelemetryError("no telemetry source can be asked right now", reason="no_source")
+
+    async def live(self) -> LiveAnswer:
+        """Return what the source that may be asked every second answers now.
+
+        Errors: ``TelemetryError``: its own, or ``no_source`` where there is none.
+        """
+        for source in self._quick.values():
+            if isinstance(source, Live):
+                return await source.live()
+        raise TelemetryError("no telemetry source lists processes", reason="no_source")
 
     async def close(self) -> None:
         """End what the sources started; a program that runs is left to its end."""

@@ -28,6 +28,7 @@ from gpud.core.requests import (
     HistoryRequest,
     ProbeRequest,
     ResetRequest,
+    TopRequest,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from gpud.agent.measure.launch import Launcher
     from gpud.agent.measure.pipeline import Pipeline
     from gpud.agent.regression.service import Regression
+    from gpud.agent.serve.local.watching import Watching
     from gpud.agent.state.changes import ChangeDetection
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.requests import AnswerLine, ApiRequest
@@ -58,6 +60,7 @@ class Actions:
         changes: ChangeDetection,
         launcher: Launcher,
         pipeline: Pipeline,
+        watching: Watching,
     ) -> None:
         self._settings = settings
         self._read = read
@@ -66,10 +69,13 @@ class Actions:
         self._changes = changes
         self._launcher = launcher
         self._pipeline = pipeline
+        self._watching = watching
         self._probing = asyncio.Lock()
         self._waiting = False
 
-    def answer(self, request: ApiRequest, uid: int) -> AsyncGenerator[AnswerLine | bytes, None]:
+    def answer(  # noqa: PLR0911  # one for each request
+        self, request: ApiRequest, uid: int
+    ) -> AsyncGenerator[AnswerLine | bytes, None]:
         """Do what is asked, and give the lines of the answer. Errors: ``GpudError``."""
         match request:
             case AckRequest():
@@ -87,6 +93,8 @@ class Actions:
                 return exporting.lines(self._settings.state_dir, request, numbers, specs)
             case ProbeRequest():
                 return self._probe(request, uid)
+            case TopRequest():
+                return self._watching.lines()
 
     async def _acknowledge(
         self, request: AckRequest, uid: int

@@ -1,9 +1,9 @@
 """The NVML helper: one line of JSON in, one line of JSON out, until its input ends.
 
 It is a process of its own because a driver call may hang for good, or end its process; the agent
-must not. A question may name the ``fields`` it is about. An answer has ``readings``, or the
-``reason``, ``detail`` and ``fix`` for all of them. With ``last`` this process ends: a new one gives
-the next answer, at once where the reason is ``library_replaced``.
+must not. A question may name the ``fields`` it is about, and ask for ``processes``. An answer has
+``readings``, or the ``reason``, ``detail`` and ``fix`` for all of them. With ``last`` this process
+ends: a new one gives the next answer, at once where the reason is ``library_replaced``.
 
 ``--record`` prints every call that a collection makes, with its raw answer, for ``gpud capture``.
 """
@@ -98,11 +98,13 @@ class Helper:
         try:
             opened = self._session or self._open(now_s)
             readings = opened.collect(question.get("fields"), replaced=self._replaced())
+            processes = opened.processes() if question.get("processes") else []
         except TelemetryError as error:
             return {"reason": error.reason, "detail": str(error), "fix": error.fix, "last": True}
         life_s = min(self._options.life_s, TROUBLED_LIFE_S if opened.troubled else LIFE_S)
         last = now_s - self._opened_s >= life_s
-        return {"readings": [plain(reading) for reading in readings], "last": last}
+        plain_readings = [plain(reading) for reading in readings]
+        return {"readings": plain_readings, "processes": processes, "last": last}
 
     def _replaced(self) -> bool:
         return any(identity(path) != file for path, file in self._files.items())

@@ -36,7 +36,9 @@ class NvmlCall:
     once: bool = False
 
     def answer(self, *handles: Any) -> Any:  # noqa: ANN401  # a number, text, a list, an opaque pointer
-        """Return the answer as C gave it; of a struct its members, of a process list the ids.
+        """Return the answer as C gave it; of a struct its members.
+
+        Of a process list the ids, each with its memory in bytes or None.
 
         Errors: whatever ``pynvml`` raises.
         """
@@ -47,7 +49,7 @@ class NvmlCall:
         if self.members:
             return dict(zip(self.members, answer, strict=True))
         if self.function in PROCESS_LISTS:
-            return [process.pid for process in answer]
+            return [(process.pid, process.usedGpuMemory) for process in answer]
         if isinstance(answer, ctypes.Structure):
             return {name: getattr(answer, name) for name, *_ in answer._fields_}
         return answer
@@ -254,8 +256,10 @@ _PROCESSES = NvmlQuery(
         (NvmlCall(newer), NvmlCall(older))
         for newer, older in zip(PROCESS_LISTS[::2], PROCESS_LISTS[1::2], strict=True)
     ),
-    lambda lists: len({process for processes in lists for process in processes}),
+    lambda lists: len({pid for processes in lists for pid, _ in processes}),
 )
+PROCESSES_BY_KIND: Final = dict(zip("CGM", _PROCESSES.groups, strict=True))
+"""The lists of compute, graphics and MPS, by nvidia-smi's letter."""
 UUID: Final = NvmlCall("nvmlDeviceGetUUID", once=True)
 BUS: Final = NvmlCall("nvmlDeviceGetPciInfo_v3", once=True)
 DRIVER: Final = NvmlCall("nvmlSystemGetDriverVersion")

@@ -44,6 +44,9 @@ REPLACED = "library_replaced"
 
 NOT_ASKED: Final = NvmlRefusal(Absent.NOT_ASKED, "[telemetry] pcie_throughput is off")
 
+MOST_PROCESSES: Final = 1000
+"""Of one GPU that are listed."""
+
 
 def handle(index: int) -> NvmlCall:
     """Return the call for the handle of one GPU, in NVML's own order."""
@@ -127,6 +130,34 @@ class NvmlSession:
             raise self._error(next(filter(None, silences)))
         self.troubled = self.troubled or any(silences)
         return readings
+
+    def processes(self) -> list[dict[str, Any]]:
+        """Return for each GPU its processes with a context, or in ``untold`` why not.
+
+        A process of several lists has the kinds of all, and the largest memory. Errors: as
+        ``collect``, after which this is called.
+        """
+        return [{"gpu": gpu, **self._processes(gpu)} for gpu in range(len(self._handles))]
+
+    def _processes(self, gpu: int) -> dict[str, Any]:
+        answers = {
+            kind: self._first(group, gpu) for kind, group in queries.PROCESSES_BY_KIND.items()
+        }
+        refused = [each for each in answers.values() if isinstance(each, NvmlRefusal)]
+        failed = [each for each in refused if each.absent is not Absent.UNSUPPORTED]
+        if failed or len(refused) == len(answers):
+            return {"untold": (failed or refused)[0].words}
+        kinds: dict[int, list[str]] = {}
+        memory: dict[int, int | None] = {}
+        for kind, answer in answers.items():
+            for pid, n_bytes in () if isinstance(answer, NvmlRefusal) else answer:
+                kinds.setdefault(pid, []).append(kind)
+                memory[pid] = max(memory.get(pid) or 0, n_bytes or 0) or None
+        processes = [
+            {"pid": pid, "kind": "+".join(dict.fromkeys(of)), "memory_bytes": memory[pid]}
+            for pid, of in kinds.items()
+        ]
+        return {"processes": processes[:MOST_PROCESSES]}
 
     def _readings(
         self, gpu: int | None, table: Mapping[str, NvmlQuery], fields: Container[str] | None

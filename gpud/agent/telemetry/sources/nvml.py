@@ -16,6 +16,7 @@ from gpud.agent import children
 from gpud.agent.children import ENVIRONMENT
 from gpud.agent.measure import conditions
 from gpud.agent.state.snapshot import holds_s
+from gpud.agent.telemetry.answers import GpuProcesses, LiveAnswer
 from gpud.agent.telemetry.fields import FIELDS
 from gpud.core import advice, wire
 from gpud.core.advice import Situation
@@ -52,6 +53,16 @@ END_S = 1.0
 ALL = b"{}"
 OF_A_LOOK = msgspec.json.encode({"fields": sorted(conditions.FIELDS_OF_A_RUN)})
 """Right before and after a run, no more is asked than is made use of."""
+LIVE_FIELDS = frozenset(
+    {
+        *conditions.FIELDS_OF_A_RUN,
+        *("driver_version", "cuda_version", "nvml_version", "name", "pci_bus_id"),
+        *("memory_total_bytes", "fan_ratio", "temperature_slowdown_celsius"),
+        *("clock_sm_max_hertz", "clock_memory_max_hertz"),
+    }
+)
+LIVE = msgspec.json.encode({"fields": sorted(LIVE_FIELDS), "processes": True})
+"""While a person looks on: what changes from second to second, and what names it."""
 REPLACED = "library_replaced"
 
 
@@ -75,6 +86,7 @@ class HelperAnswer(msgspec.Struct, frozen=True):
     """One line of the helper; ``gpud.agent.telemetry.nvml`` describes each part."""
 
     readings: tuple[HelperReading, ...] | None = None
+    processes: tuple[GpuProcesses, ...] = ()
     last: bool = False
     reason: Annotated[str, msgspec.Meta(pattern="^[a-z_]{1,64}$")] = "failed"
     detail: str = ""
@@ -142,7 +154,7 @@ class Nvml:
         result: tuple[Reading, ...] | TelemetryError
         try:
             async with self._lock:
-                result = await self._readings(ALL, self._deadline_s)
+                result = self._kept(await self._asked(ALL, self._deadline_s))
             self._success_mono_s = begun.mono_s
         except TelemetryError as error:
             result = error
@@ -166,15 +178,27 @@ class Nvml:
             raise self._silence(patience_s) from None
         try:
             spent_s = self._context.now().mono_s - begun_s
-            return await self._readings(OF_A_LOOK, max(patience_s - spent_s, 0.0))
+            return self._kept(await self._asked(OF_A_LOOK, max(patience_s - spent_s, 0.0)))
         finally:
             self._lock.release()
+
+    async def live(self) -> LiveAnswer:
+        """Return what changes from second to second, and the processes of each GPU.
+
+        Not for a machine on battery. Errors: as ``look``.
+        """
+        begun = self._context.now()
+        async with self._lock:
+            answer = await self._asked(LIVE, self._deadline_s)
+        readings = self._context.answer(NAME, begun, self._kept(answer), holds_s=SLACK_S)
+        return LiveAnswer(readings, answer.processes)
 
     async def close(self) -> None:
         """End the helper."""
         await self._end()
 
-    async def _readings(self, question: bytes, wait_s: float) -> tuple[Reading, ...]:
+    async def _asked(self, question: bytes, wait_s: float) -> HelperAnswer:
+        """Return an answer with readings. Errors: ``TelemetryError``."""
         if self._failure is not None and self._context.now().mono_s < self._retry_mono_s:
             raise self._failure
         await self._take_late_answer(wait_s)
@@ -186,7 +210,11 @@ class Nvml:
         if self._on_battery():  # an open NVML keeps the GPU of a laptop awake
             await self._end()
         self._failure, self._failures = None, 0
-        readings = tuple(read.reading() for read in answer.readings if read.field in FIELDS)
+        return answer
+
+    def _kept(self, answer: HelperAnswer) -> tuple[Reading, ...]:
+        """Return the readings, and remember the Xids for the next helper."""
+        readings = tuple(read.reading() for read in answer.readings or () if read.field in FIELDS)
         values = {(reading.gpu, reading.field): reading.value for reading in readings}
         for (gpu, field), uuid in values.items():
             xids, last = values.get((gpu, "xids")), values.get((gpu, "xid_last"))

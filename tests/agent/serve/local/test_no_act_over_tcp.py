@@ -36,7 +36,7 @@ def code(gpud: Program, method: str, path: str) -> int:
 
 
 def test_the_socket_has_these_acts() -> None:
-    assert set(ACTS) == {"ack", "accept", "reset", "forget", "probe"}
+    assert set(ACTS) == {"ack", "accept", "reset", "forget", "probe", "top"}
 
 
 @pytest.mark.parametrize("act", ACTS)
