@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from gpud.agent.measure.schedule import Work
     from gpud.core.settings import Settings
 
-CONTAINERS_S: Final = 5.0
-"""Root writes its status as often; a container measures every six hours unless set."""
+CONTAINERS_S: Final = 30.0
+"""A container measures every six hours; its run is shown at once and stored after so long."""
 HTTP_CLOSE_S: Final = 2.0
 
 log = structlog.get_logger()

@@ -218,13 +218,18 @@ class AlertState:
             if self._board.read() is not looked_at or now_s >= due_s:
                 self.step()
                 looked_at, due_s = self._board.read(), now_s + UNCHANGED_S
-            if self._now().mono_s >= self._retry_at_s:
-                try:
-                    await self.load()
-                    await self.settle()
-                except StoreError:  # the runs report it, which cannot be written either
-                    self._retry_at_s = self._now().mono_s + RETRY_S
+                await self._keep()
             await asyncio.sleep(to_tick_s())
+
+    async def _keep(self) -> None:
+        """Read what an earlier run wrote, publish and write; after an error, not again at once."""
+        if self._now().mono_s < self._retry_at_s:
+            return
+        try:
+            await self.load()
+            await self.settle()
+        except StoreError:  # the runs report it, which cannot be written either
+            self._retry_at_s = self._now().mono_s + RETRY_S
 
     async def settle(self) -> None:
         """Publish what changed and write it. Errors: ``StoreError``; it is written later then."""

@@ -84,18 +84,20 @@ def changed(
     held, latest = dict(before.held), dict(before.latest)
     changes: list[MachineChange] = []
     for key in sorted(facts, key=lambda key: KINDS.index(_kind(key))):
-        kind, now = _kind(key), replace(facts[key], text=facts[key].text[:LONGEST])
-        old, last = held.get(key), latest.get(key)
-        again = last is not None and (last.text, last.level) == (now.text, now.level)
-        now = replace(now, since_s=last.since_s if last is not None and again else at_s)
+        kind, now, old, last = _kind(key), facts[key], held.get(key), latest.get(key)
+        text = now.text[:LONGEST]
+        again = last is not None and (last.text, last.level) == (text, now.level)
+        now = replace(now, text=text, since_s=last.since_s if last and again else at_s)
         latest[key] = now
         if old is not None and _same(kind, old, now):
-            if now.text == old.text:
-                held[key] = replace(old, level=max(old.level, now.level))
+            if now.text == old.text and now.level > old.level:
+                held[key] = replace(old, level=now.level)
         elif _holds(kind, old, last, now) and _may_change(kind, old, now):
             held[key] = now
-            text = None if old is None else old.text
-            changes.append(MachineChange(kind, text, now.text, now.since_s, boot_id, now.level))
+            before_text = None if old is None else old.text
+            changes.append(
+                MachineChange(kind, before_text, now.text, now.since_s, boot_id, now.level)
+            )
     return FactsSoFar(held, latest), tuple(changes)
 
 

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 RETRY_S: Final = 5.0
 """How soon a history that could not be read or written is tried again."""
-LOOK_S: Final = 2.0
-"""How often it is checked whether states are due."""
+LOOK_S: Final = 30.0
+"""How often it is checked whether states are due, without an alarm or a command."""
 READY_S: Final = 4.0
 """How long a decision waits for the history to be read."""
 MOST_RUNS: Final = 1000
@@ -104,7 +104,6 @@ class Regression:
         self._unsaved = Unsaved()
         self._saved_s = 0.0  # by the monotonic clock
         self._quiet: set[StreamKey] = set()
-        self._retry_at_s = 0.0
 
     def evaluate(self, run: Run) -> None:
         """Evaluate a run that the history has, or holds in memory while it cannot be written."""
@@ -129,11 +128,11 @@ class Regression:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stirred.wait(), LOOK_S)
             self._stirred.clear()
-            if self._now().mono_s >= self._retry_at_s:
-                try:
-                    await self.step()
-                except StoreError:  # likewise
-                    self._retry_at_s = self._now().mono_s + RETRY_S
+            try:
+                await self.step()
+            except StoreError:  # likewise
+                await asyncio.sleep(RETRY_S)
+                self._stirred.set()
 
     async def step(self) -> None:
         """Report new alarms, write states that are due, and hide and end what is gone."""

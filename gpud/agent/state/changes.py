@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from gpud.agent.history import queries, records
 from gpud.agent.history.queries import MOST_EVENTS, Window
 from gpud.agent.history.records import Entry
+from gpud.agent.memo import memo
 from gpud.agent.regression import changes
 from gpud.agent.regression.changes import (
     KINDS,
@@ -36,11 +37,11 @@ from gpud.document.machine import Expected
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gpud.agent.history.store import History
     from gpud.agent.state.board import Board
-    from gpud.agent.state.snapshot import MeasureState, Snapshot
+    from gpud.agent.state.snapshot import ProbeKey, ProbeState, Snapshot
     from gpud.agent.telemetry.answers import Answer
     from gpud.core.clock import Instant
     from gpud.core.sample import Condition, Reading
@@ -205,35 +206,42 @@ CUDA_LISTS: Final = len(telemetry.LEVELS)
 def facts(snapshot: Snapshot, now_mono_s: float, boot_id: str) -> dict[str, Fact]:
     """Give what telemetry, CUDA and the kernel say now, by kind; what nobody says is left out."""
     readings = answers.current(snapshot.telemetry, now_mono_s)
-    facts_now = {
-        reading.field: _fact(snapshot, reading, str(reading.value))
-        for reading in readings
-        if reading.gpu is None and reading.field in FACT_FIELDS and _is_text(reading)
-    }
-    texts = {kind: snapshot.machine.platform.get(kind) for kind in READ} | {
-        changes.BOOT_ID: boot_id
-    }
-    facts_now |= {kind: Fact(text) for kind, text in texts.items() if text}
-    facts_now |= {
-        changes.key_of(changes.CODE, text): Fact(text) for text in _codes(snapshot.measure)
-    }
+    facts_now = _versions(snapshot, readings) | _codes(snapshot.measure.probes)
+    if boot_id:
+        facts_now[changes.BOOT_ID] = Fact(boot_id)
     gpus = _gpus(snapshot, [r for r in readings if r.field == "uuid" and _is_text(r)])
     return facts_now if gpus is None else {**facts_now, changes.GPUS: gpus}
 
 
-def _codes(measure: MeasureState) -> Iterator[str]:
+def _versions(snapshot: Snapshot, readings: Iterable[Reading]) -> dict[str, Fact]:
+    """Give the versions of driver and machine, as far as they are known."""
+    versions = {
+        reading.field: _fact(snapshot, reading, str(reading.value))
+        for reading in readings
+        if reading.gpu is None and reading.field in FACT_FIELDS and _is_text(reading)
+    }
+    texts = {kind: snapshot.machine.platform.get(kind) for kind in READ}
+    return versions | {kind: Fact(text) for kind, text in texts.items() if text}
+
+
+@memo
+def _codes(probes: Mapping[ProbeKey, ProbeState]) -> dict[str, Fact]:
     """Give the machine code that the driver's compiler made for the last runs, by kernel."""
-    for key, state in sorted(measure.probes.items(), key=lambda item: str(item[0])):
+    codes = {}
+    for key, state in sorted(probes.items(), key=lambda item: str(item[0])):
         conditions = {} if state.report is None else state.report.conditions
         for name, code in conditions.items():
             if name.partition(".")[0] == "code" and isinstance(code, str):
                 kernel = name.removeprefix("code").removeprefix(".") or key.probe
-                yield changes.code_text(kernel, code, str(conditions.get("ptx_sha256")))
+                text = changes.code_text(kernel, code, str(conditions.get("ptx_sha256")))
+                codes[changes.key_of(changes.CODE, text)] = Fact(text)
+    return codes
 
 
 def run_conditions(snapshot: Snapshot, now_mono_s: float) -> dict[str, Condition]:
     """Give what is to be stored with a run that ended now."""
-    current = facts(snapshot, now_mono_s, "")
+    readings = answers.current(snapshot.telemetry, now_mono_s)
+    current = _versions(snapshot, readings)
     return {kind: current[kind].text for kind in FACTS_OF_A_RUN if kind in current}
 
 

@@ -14,6 +14,7 @@ import msgspec
 from gpud import settings_files
 from gpud.agent.state import runs, status
 from gpud.agent.state.snapshot import RootState
+from gpud.agent.ticks import to_tick_s
 from gpud.core import wire
 from gpud.core.errors import ConfigError, WireError
 from gpud.core.health import Health, Level
@@ -50,7 +51,8 @@ def read_root_status(path: Path, now: Instant) -> tuple[RootReport | None, str |
     Units: ``now.mono_s`` is compared with the report's beat; both are CLOCK_MONOTONIC of one boot.
     """
     try:
-        report = _decoded(_bytes(path))
+        facts = path.lstat()
+        report = _read(path, facts.st_ino, facts.st_mtime_ns)
     except FileNotFoundError:
         return None, f"{path} does not exist: no supervisor runs"
     except OSError as error:
@@ -64,23 +66,22 @@ def read_root_status(path: Path, now: Instant) -> tuple[RootReport | None, str |
 
 
 @lru_cache(maxsize=1)
-def _decoded(content: bytes) -> RootReport:
-    """Decode the file, which is looked at more often than it is written. ``Errors: WireError``."""
-    return wire.decode(content, RootReport)
+def _read(path: Path, _inode: int, _written_ns: int) -> RootReport:
+    """Read the file, which is looked at more often than it is written.
 
-
-def _bytes(path: Path) -> bytes:
+    Errors: ``OSError``, ``WireError``.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode) or facts.st_uid not in {0, os.geteuid()}:
             raise WireError("not a file of root's")
-        return os.read(descriptor, LARGEST)
+        return wire.decode(os.read(descriptor, LARGEST), RootReport)
     finally:
         os.close(descriptor)
 
 
-EVERY_S: Final = 10.0
+EVERY_S: Final = 60.0
 
 
 async def check_settings(config: Path, home: str, board: Board) -> None:
@@ -98,7 +99,6 @@ async def check_settings(config: Path, home: str, board: Board) -> None:
     board.set_health("settings", Health(level, reason, words or None, fix))
 
 
-PAUSE_S: Final = 1.0
 LATEST_S: Final = 5.0
 """The file is written so often without a change, too: its age says whether the agent lives."""
 NAME: Final = "status_file"
@@ -125,6 +125,7 @@ async def write_status(path: Path, board: Board, now: Callable[[], Instant]) -> 
             if before is not None and before.level is not Level.OK:
                 board.set_health(NAME, Health(Level.OK))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(board.changed.wait(), LATEST_S - PAUSE_S)
-        await asyncio.sleep(PAUSE_S)  # what changes together is written together
+            async with asyncio.timeout(LATEST_S - 1.0):
+                await board.changed.wait()
+        await asyncio.sleep(to_tick_s())  # what changes together is written together
         board.changed.clear()

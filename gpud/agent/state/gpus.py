@@ -71,7 +71,7 @@ def with_readings(
             numbers[index] = number
     same = after == gpus  # then it stays the same object, and so does what is made of it
     return gpus if same else after, tuple(
-        r if r.gpu is None else replace(r, gpu=numbers[r.gpu])
+        r if r.gpu is None or r.gpu == numbers[r.gpu] else replace(r, gpu=numbers[r.gpu])
         for r in readings
         if r.gpu is None or r.gpu in numbers
     )

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gpud.agent.telemetry.answers import Telemetry
     from gpud.core.alerts import Alert
     from gpud.core.clock import Instant
-    from gpud.core.sample import StreamKey, Unit
+    from gpud.core.sample import Reading, StreamKey, Unit
     from gpud.document.machine import ListedGpu
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -178,11 +178,14 @@ def _telemetry(state: Telemetry, now: Instant) -> TelemetryReport:
         level=telemetry.LEVELS[answers.level(state, now.mono_s)],
         taken_s=holding[0] if holding else None,  # by the best source
         sources=sources,
-        readings=tuple(
-            ReadingReport(**plain(reading)) for reading in answers.current(state, now.mono_s)
-        ),
+        readings=_readings(answers.current(state, now.mono_s)),
         program_starts=state.starts,
     )
+
+
+@memo
+def _readings(readings: tuple[Reading, ...]) -> tuple[ReadingReport, ...]:
+    return tuple(ReadingReport(**plain(reading)) for reading in readings)
 
 
 class FigurePlace(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -83,7 +84,7 @@ class AccessControl:
 
         async def send_with_headers(message: Any) -> None:  # noqa: ANN401  # an ASGI message
             if message["type"] == "http.response.start":
-                message["headers"] = with_security(list(message.get("headers", ())))
+                message["headers"] = with_headers(list(message.get("headers", ())))
             await send(message)
 
         reason = malformed(scope) or self._foreign(scope)
@@ -145,10 +146,11 @@ def refusal(reason: Refused, *, is_api: bool) -> Response:
     return Response(f"{answer.detail}; {answer.fix}\n", answer.status, headers, TEXT)
 
 
-def with_security(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+def with_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Add the headers of every response; those that are there already stay."""
     names = {name for name, _ in headers}
-    return [*headers, *(header for header in HEADERS if header[0] not in names)]
+    every = (*HEADERS, (b"date", formatdate(usegmt=True).encode()))
+    return [*headers, *(header for header in every if header[0] not in names)]
 
 
 def _bracketed(name: str) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import h11
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
-from gpud.agent.serve.http.access import refusal, with_security
+from gpud.agent.serve.http.access import refusal, with_headers
 from gpud.agent.serve.refusals import Refused
 
 if TYPE_CHECKING:
@@ -70,7 +70,14 @@ class ConnectionPool:
     def __init__(self, limits: ConnectionLimits, refusals: RefusalCounter) -> None:
         self.limits = limits
         self.refusals = refusals
+        self.stirred = asyncio.Event()
+        """Set by each new connection."""
         self._connections: set[Connection] = set()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody is connected."""
+        return not self._connections
 
     def add(self, connection: Connection) -> None:
         """Add a new connection, closing others where the pool is full or descriptors run out."""
@@ -84,6 +91,7 @@ class ConnectionPool:
                 self._close_oldest([connection], 1, Refused.TOO_MANY_CONNECTIONS)
                 return
         self._connections.add(connection)
+        self.stirred.set()
 
     def remove(self, connection: Connection) -> None:
         """Remove a connection; twice does no harm."""
@@ -297,7 +305,7 @@ class Connection(H11Protocol):
         response = refusal(reason, is_api=b" /api/" in self._line)
         head = h11.Response(
             status_code=response.status_code,
-            headers=with_security(response.raw_headers),
+            headers=with_headers(response.raw_headers),
             reason=STATUS_PHRASES[response.status_code],
         )
         body = (h11.Data(data=bytes(response.body)), h11.EndOfMessage())

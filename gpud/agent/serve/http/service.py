@@ -162,7 +162,7 @@ async def serve(  # noqa: PLR0913  # what is served, and on which terms
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers, which the process has itself, and with a slower tick."""
+    """uvicorn without its signal handlers, which the process has itself, and without its tick."""
 
     def __init__(
         self,
@@ -182,6 +182,7 @@ class _Server(uvicorn.Server):
                 ws="none",
                 proxy_headers=False,
                 server_header=False,
+                date_header=False,  # ``with_headers`` writes it: uvicorn's is of the last tick
                 backlog=BACKLOG,
                 h11_max_incomplete_event_size=32 * 1024,
                 timeout_keep_alive=int(pool.limits.idle_s),
@@ -197,12 +198,15 @@ class _Server(uvicorn.Server):
         yield
 
     async def main_loop(self) -> None:
-        """Once a second: the Date header, connections past their deadline, counts of refusals."""
-        stopped = asyncio.create_task(self._stop.wait())
-        while not self._stop.is_set():
-            await self.on_tick(0)
-            self._pool.close_overdue(asyncio.get_running_loop().time())
-            self._pool.refusals.publish()
+        """Close connections past their deadline and count refusals, each second with a client."""
+        pool, stopped = self._pool, asyncio.create_task(self._stop.wait())
+        stopped.add_done_callback(lambda _: pool.stirred.set())
+        while not stopped.done():
+            pool.close_overdue(asyncio.get_running_loop().time())
+            pool.refusals.publish()
+            if pool.is_empty:
+                pool.stirred.clear()
+                await pool.stirred.wait()
             await asyncio.wait([stopped], timeout=to_tick_s())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -73,9 +75,12 @@ SMUGGLED = (
 def test_what_is_no_request_of_ours_is_refused_with_all_headers(
     plain: Armed, request_bytes: bytes, status: int
 ) -> None:
+    before_s = int(time.time())
     answer = plain.raw(request_bytes)
     head, _, body = answer.partition(b"\r\n\r\n")
     lines = head.lower().split(b"\r\n")
+    (date,) = (line.removeprefix(b"date: ") for line in lines if line.startswith(b"date: "))
+    assert before_s <= parsedate_to_datetime(date.decode()).timestamp() <= time.time()
     assert int(lines[0].split(b" ")[1]) == status
     assert b"gpud_" not in body
     assert b"HTTP/1.1" not in body  # one answer, whatever was smuggled behind it
