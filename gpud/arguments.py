@@ -125,6 +125,7 @@ _CHOSEN = (
     _option("--probe", "NAME", _AGAIN, **_SEVERAL),
     _option("--mode", "NAME", _AGAIN, **_SEVERAL),
     _option("--gpu", "INDEX|UUID|cpu", _AGAIN, **_SEVERAL),
+    _flag("--telemetry", "temperature, power, clocks, use and throttling, not runs"),
 )
 _STREAMS = (
     _option("--gpu", "INDEX|UUID", "of this GPU only, or of the cpu"),
@@ -139,7 +140,7 @@ _EXPORT = Verb(
         # What stands before the word export holds where it is not given again.
         *(Argument(names, {**how, "default": argparse.SUPPRESS}) for names, how in _CHOSEN),
         (
-            _flag("--raw", "runs (the default)"),
+            _flag("--raw", "runs, or minutes of telemetry (the default)"),
             _flag("--hourly", "hours: they are kept for longer"),
         ),
         _option("-o --output", "FILE", "where to (default, and -: here)"),

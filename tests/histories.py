@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpud.agent.history.records import Run
+from gpud.agent.history.schema import MINUTE_S
 from gpud.agent.history.store import Store
+from gpud.agent.history.telemetry import FIGURES, GAUGES, PARTS, TelemetryRow
 from gpud.child import summary
 from gpud.core.sample import Backend, Device, Failure, Flag, Reason, RunReport, Sample, Unit
 
@@ -110,6 +112,17 @@ def hours(
         for hour in range(count)
         for number in range(each)
     ]
+
+
+def telemetry(
+    at_s: float, temperature: float | None = 60.0, *, gpu: str = "GPU-1", n: int = 6, **more: float
+) -> TelemetryRow:
+    """A minute of telemetry; ``more`` are steady fields, and shares of throttling by column."""
+    figures = {name: more.get(name) for name in FIGURES}
+    for gauge, value in {"temperature_celsius": temperature, **more}.items():
+        figures |= {f"{gauge}_{part}": value for part in PARTS} if gauge in GAUGES else {}
+    at_s = int(at_s) // MINUTE_S * MINUTE_S
+    return TelemetryRow(MINUTE_S, at_s, gpu, n, tuple(figures.values()))
 
 
 @contextmanager

@@ -44,6 +44,7 @@ from gpud.agent.state import files, presence, recent
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
 from gpud.agent.state.known_faults import KnownFaultWatch
+from gpud.agent.state.minutes import TelemetryMinutes
 from gpud.agent.state.runs import with_children
 from gpud.agent.state.snapshot import MachineState, PaceState, Snapshot
 from gpud.agent.telemetry import collection, windows
@@ -130,6 +131,8 @@ class Agent:
         self.history = history = History(Path(settings.state_dir))
         self.changes = ChangeDetection(history, board, now, boot_id)
         self.telemetry = self._telemetry()
+        interval_s = settings.schedule.telemetry_interval_s
+        self.minutes = TelemetryMinutes(history, board, now, interval_s)
         self.alerts = AlertState(history, board=board, now=now)
         spans = Spans(settings.detector.update_span_s, settings.detector.window_span_s)
         self.regression = Regression(history, self.alerts, spans, board=board, now=now)
@@ -169,6 +172,7 @@ class Agent:
         await _end(tasks)
         self.launcher.close()
         await self.telemetry.close()
+        await self.minutes.close()
         await self.regression.close()
         await self.alerts.close()
         await self.history.close()
@@ -177,7 +181,7 @@ class Agent:
         """Plan what happens at intervals."""
         every, plan, pipeline = self.schedule.every, self.settings.schedule, self.pipeline
         jitter = plan.jitter_ratio
-        every(plan.telemetry_interval_s, "telemetry", self.telemetry.collect)
+        every(plan.telemetry_interval_s, "telemetry", self._collect)
         rounds = self.rounds
         every(rounds.interval_s, "round", pipeline.round, rounds, jitter_ratio=jitter)
         every(
@@ -204,6 +208,7 @@ class Agent:
         return {
             "tick": self._ticks,
             "changes": self.changes.run,
+            "minutes": self.minutes.run,
             "regression": self.regression.run,
             "recent": lambda: recent.restore(self.history, self.board),
             "alert state": self.alerts.run,
@@ -277,6 +282,10 @@ class Agent:
             self.board.publish(pace=current)
         files.publish_root_status(Path(self.settings.run_dir, "root.json"), self.board, at)
         self.known_faults.look()
+
+    async def _collect(self) -> None:
+        await self.telemetry.collect()
+        self.minutes.sample()
 
     async def _look_at_settings(self) -> None:
         await files.check_settings(self.config, self.settings.home, self.board)

@@ -78,6 +78,16 @@ class TopRequest(_Request, frozen=True, tag="top"):
     """The present and what becomes of it, until the connection ends."""
 
 
+class TelemetryRequest(_Request, frozen=True, tag="telemetry"):
+    """Telemetry of the past: the newest ``limit`` rows, or all minutes or hours, oldest first."""
+
+    since_s: float | None = None
+    until_s: float | None = None
+    gpus: tuple[str, ...] = ()
+    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    hourly: bool = False
+
+
 ApiRequest = (
     AckRequest
     | AcceptRequest
@@ -86,6 +96,7 @@ ApiRequest = (
     | ProbeRequest
     | HistoryRequest
     | TopRequest
+    | TelemetryRequest
 )
 
 
@@ -170,11 +181,21 @@ class RowLine(_Line, frozen=True, tag="row"):
 
 
 class RowsLine(_Line, frozen=True, tag="rows"):
-    """What the rows are of: runs before ``raw_from`` are kept as hours; ``more``: there are."""
+    """What the rows are of: runs before ``raw_from`` are kept as hours; ``more``: there are.
+
+    ``columns`` are those of telemetry; the rows of runs have ``COLUMNS``.
+    """
 
     raw_from: str | None = None
     raw_from_s: float | None = None
     more: bool = False
+    columns: tuple[str, ...] = ()
+
+
+class TelemetryLine(_Line, frozen=True, tag="telemetry_row"):
+    """One GPU over a minute or an hour, a cell for each column."""
+
+    cells: tuple[str | int | float | None, ...]
 
 
 class BeginLine(_Line, frozen=True, tag="begin"):
@@ -271,6 +292,7 @@ AnswerLine = (
     | GpuLine
     | RowLine
     | RowsLine
+    | TelemetryLine
     | TopLine
     | ProbeLine
 )

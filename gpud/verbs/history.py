@@ -1,5 +1,7 @@
 """``gpud history``: rows of the running agent's history as a table, as CSV or as JSON.
 
+Rows are runs, or with --telemetry minutes and hours of each GPU's telemetry.
+
 CSV and JSON have the same columns, in base units; docs/history.md describes them.
 """
 
@@ -18,26 +20,45 @@ from msgspec import structs
 from gpud import client, output
 from gpud.arguments import OK
 from gpud.core.errors import ConfigError, GpudError
-from gpud.core.requests import COLUMNS, HistoryRequest, RowLine, RowsLine
+from gpud.core.requests import (
+    COLUMNS,
+    HistoryRequest,
+    RowLine,
+    RowsLine,
+    TelemetryLine,
+    TelemetryRequest,
+)
 from gpud.core.sample import SCHEMA_VERSION, Unit
 from gpud.core.stats import human
 from gpud.core.text import escaped
 from gpud.place import document
 from gpud.show import model
+from gpud.units import amount, spaced
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import TextIO
+    from typing import TextIO, TypeAlias
 
     from gpud.core.settings import Settings
     from gpud.place import Place
+
+    Line: TypeAlias = RowLine | TelemetryLine
 
 USUAL: Final = 100
 """Rows, where neither a time nor a number is given."""
 MOST: Final = 100_000
 """Rows that are drawn or kept in memory; an export has no such limit."""
 HEAD: Final = ("time", "on", "probe", "mode", "median", "p10 to p90", "driver", "")
+TELEMETRY: Final = {
+    "temperature": "temperature_celsius",
+    "power": "power_watts",
+    "SM clock": "clock_sm_hertz",
+    "memory clock": "clock_memory_hertz",
+    "use": "utilization_gpu_ratio",
+    "memory": "memory_used_bytes",
+}
+"""Columns of the table of telemetry: means of the fields."""
 SHORT: Final = 12
 """Characters of a UUID that tell GPUs apart where the agent has not numbered them."""
 LEADS_A_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -53,38 +74,54 @@ def run(options: argparse.Namespace, place: Place) -> int:
     since_s, until_s = options.since, options.until
     if since_s is not None and until_s is not None and since_s > until_s:
         raise ConfigError("--since is later than --until", fix="exchange the two")
-    request = HistoryRequest(
-        since_s=since_s,
-        until_s=until_s,
-        probes=tuple(options.probe),
-        modes=tuple(options.mode),
-        gpus=tuple(options.gpu),
-        limit=None if exports else options.limit or (MOST if since_s is not None else USUAL),
-        hourly=exports and options.hourly,
+    limit = None if exports else options.limit or (MOST if since_s is not None else USUAL)
+    hourly, gpus = exports and options.hourly, tuple(options.gpu)
+    if options.telemetry and (options.probe or options.mode):
+        fix = "leave out --probe and --mode, or --telemetry"
+        raise ConfigError("telemetry is of a GPU, and of no probe", fix=fix)
+    request = (
+        TelemetryRequest(since_s=since_s, until_s=until_s, gpus=gpus, limit=limit, hourly=hourly)
+        if options.telemetry
+        else HistoryRequest(
+            since_s=since_s,
+            until_s=until_s,
+            probes=tuple(options.probe),
+            modes=tuple(options.mode),
+            gpus=gpus,
+            limit=limit,
+            hourly=hourly,
+        )
     )
     settings = place.usable_settings()
     answer = client.ask_running(place, settings, request)
     head = next(answer)
     if not isinstance(head, RowsLine):
         raise GpudError("gpud's agent is of another version", fix="gpud restart")
-    rows = (line for line in answer if isinstance(line, RowLine))
+    rows = (line for line in answer if isinstance(line, RowLine | TelemetryLine))
     if exports:
-        _export(rows, options.output)
+        _export(rows, head, options.output)
         older = head.raw_from_s is not None and (since_s or 0.0) < head.raw_from_s
-        if older and not options.hourly:
-            print(f"runs before {head.raw_from} are kept as hours: --hourly", file=sys.stderr)
+        if older and not hourly:
+            print(
+                f"{_rows_are(head)} before {head.raw_from} are kept as hours: --hourly",
+                file=sys.stderr,
+            )
     else:
         _show(list(rows), head, options, settings)
     return OK
 
 
-def _export(rows: Iterator[RowLine], name: str | None) -> None:
+def _rows_are(head: RowsLine) -> str:
+    return "minutes" if head.columns else "runs"
+
+
+def _export(rows: Iterator[Line], head: RowsLine, name: str | None) -> None:
     """Write rows as CSV, to a file that is not there yet or to stdout. Errors: ``GpudError``."""
     if name in {None, "-"}:
-        _write_csv(rows, sys.stdout)
+        _write_csv(rows, head, sys.stdout)
         return
     with _made(Path(str(name))) as file:
-        count = _write_csv(rows, file)
+        count = _write_csv(rows, head, file)
     output.say(f"{name}: {count} rows")
 
 
@@ -106,13 +143,17 @@ def _made(path: Path) -> Iterator[TextIO]:
             raise
 
 
-def _write_csv(rows: Iterable[RowLine], stream: TextIO) -> int:
+def _values(row: Line) -> tuple[Any, ...]:
+    return row.cells if isinstance(row, TelemetryLine) else structs.astuple(row)
+
+
+def _write_csv(rows: Iterable[Line], head: RowsLine, stream: TextIO) -> int:
     """Write rows below their heading, as RFC 4180 has it but for line feeds; return how many."""
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    writer.writerow(head.columns or COLUMNS)
     count = 0
     for row in rows:
-        writer.writerow(map(_cell, structs.astuple(row)))
+        writer.writerow(map(_cell, _values(row)))
         count += 1
     stream.flush()
     return count
@@ -132,31 +173,53 @@ def _cell(value: object) -> str:
 
 
 def _show(
-    rows: Sequence[RowLine], head: RowsLine, options: argparse.Namespace, settings: Settings
+    rows: Sequence[Line], head: RowsLine, options: argparse.Namespace, settings: Settings
 ) -> None:
     table = not (options.json or options.csv)
+    named = [dict(zip(head.columns or COLUMNS, _values(row), strict=True)) for row in rows]
     if options.json:
-        shown = [structs.asdict(row) for row in rows]
-        print(json.dumps({"schema_version": SCHEMA_VERSION, "rows": shown, "more": head.more}))
+        print(json.dumps({"schema_version": SCHEMA_VERSION, "rows": named, "more": head.more}))
     elif options.csv:
-        _write_csv(rows, sys.stdout)
+        _write_csv(rows, head, sys.stdout)
     elif rows:
         gpus = (document(Path(settings.run_dir)) or {}).get("gpus") or {}
         numbers = {uuid: gpu["number"] for uuid, gpu in gpus.items()}
-        cells = [_cells(row, numbers) for row in rows]
-        print(output.drawn(model.listing(model.headings(*HEAD), cells)), end="")
+        if head.columns:
+            headings = model.headings("time", "on", *TELEMETRY, "slowed by", numbers=TELEMETRY)
+            cells = [_telemetry_cells(row, numbers) for row in named]
+        else:
+            headings = model.headings(*HEAD)
+            cells = [_cells(row, numbers) for row in rows if isinstance(row, RowLine)]
+        print(output.drawn(model.listing(headings, cells)), end="")
     elif table:
         print("nothing was measured then")
-    for note in _notes(rows, head):
+    for note in _notes(named, head):
         print(note, file=sys.stdout if table else sys.stderr, flush=True)
 
 
-def _notes(rows: Sequence[RowLine], head: RowsLine) -> Iterator[str]:
-    if any(row.kind == "hour" for row in rows):
-        until = head.raw_from
-        yield f"runs before {until} are kept as hours" if until else "runs are kept as hours only"
+def _notes(rows: Sequence[Mapping[str, Any]], head: RowsLine) -> Iterator[str]:
+    if any(row["kind"] == "hour" for row in rows):
+        until, what = head.raw_from, _rows_are(head)
+        yield (
+            f"{what} before {until} are kept as hours"
+            if until
+            else f"{what} are kept as hours only"
+        )
     if head.more:
         yield f"these are the newest {len(rows)}: --since and --limit choose more"
+
+
+def _telemetry_cells(row: Mapping[str, Any], numbers: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the cells of a row of telemetry: means, and how long each reason was in force."""
+    means = ((field, row[f"{field}_mean"]) for field in TELEMETRY.values())
+    amounts = ("" if mean is None else amount(mean, field) for field, mean in means)
+    reasons = (
+        spaced(reason) if share == 1.0 else f"{spaced(reason)} {100 * share:.0f} %"
+        for name, share in row.items()
+        if (reason := name.removeprefix("throttle_").removesuffix("_ratio")) != name and share
+    )
+    when = _local(row["unix_s"], row["kind"])
+    return when, _gpu(row["gpu_uuid"], numbers), *amounts, ", ".join(reasons)
 
 
 def _cells(row: RowLine, numbers: Mapping[str, Any]) -> tuple[str, ...]:
@@ -164,20 +227,26 @@ def _cells(row: RowLine, numbers: Mapping[str, Any]) -> tuple[str, ...]:
     if row.gpu_uuid is None:
         where = "a GPU" if row.backend == "cuda" else "CPU"
     else:
-        number = numbers.get(row.gpu_uuid)
-        where = row.gpu_uuid[:SHORT] if number is None else f"GPU {number}"
+        where = _gpu(row.gpu_uuid, numbers)
     driver = str(row.driver_version or "")
     texts = (where, row.probe, row.mode or "", *_figures(row), driver, _marks(row))
-    return _local(row), *texts
+    return _local(row.unix_s, row.kind), *texts
 
 
-def _local(row: RowLine) -> str:
+def _gpu(uuid: str, numbers: Mapping[str, Any]) -> str:
+    number = numbers.get(uuid)
+    return uuid[:SHORT] if number is None else f"GPU {number}"
+
+
+def _local(at_s: float, kind: str) -> str:
     """Write the moment as the clock on the wall has it."""
     try:
-        at = datetime.fromtimestamp(row.unix_s)  # noqa: DTZ006  # the wall's
+        at = datetime.fromtimestamp(at_s)  # noqa: DTZ006  # the wall's
     except (ValueError, OverflowError, OSError):
-        return f"{row.unix_s:.0f}"
-    return f"{at:%Y-%m-%d %H}h" if row.kind == "hour" else at.isoformat(" ", "seconds")
+        return f"{at_s:.0f}"
+    if kind == "hour":
+        return f"{at:%Y-%m-%d %H}h"
+    return at.isoformat(" ", "minutes" if kind == "minute" else "seconds")
 
 
 def _figures(row: RowLine) -> tuple[str, str]:

@@ -15,7 +15,7 @@ import msgspec
 
 from gpud.agent.history import queries, reader
 from gpud.agent.history.export import Selection
-from gpud.agent.history.schema import CPU, DAY_S, DRIVER, HOUR_S, VERSION
+from gpud.agent.history.schema import CPU, DAY_S, DRIVER, HOUR_S, MINUTE_S, VERSION
 from gpud.core.sample import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ RAW_RANGE_S: Final = 2 * 86400.0
 PATIENCE_S: Final = 3.0
 LARGEST_FIELD: Final = 1 << 20
 """Bytes; a damaged history may claim a hundred megabytes for one field."""
-MINUTE_S: Final = 60
 LENGTHS_S: Final = (
     *(1, 2, 3, 5, 10, 15, 20, 30),
     *(minutes * MINUTE_S for minutes in (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30)),
@@ -206,13 +205,23 @@ def _checked(
     for mode in query.modes:
         if mode not in modes and not queries.has_mode(connection, query.probe, mode):
             raise UnknownName("mode", mode, tuple(sorted(modes)))
-    gpus = {CPU, *snapshot.gpus, *(line.gpu for line in series)}
-    if missing := [gpu for gpu in query.gpus if gpu not in gpus]:
+    check_gpus(connection, query.gpus, {line.gpu for line in series}, snapshot)
+    return series
+
+
+def check_gpus(
+    connection: sqlite3.Connection,
+    gpus: tuple[str, ...],
+    shown: set[str | None],
+    snapshot: Snapshot,
+) -> None:
+    """Look for GPUs that are not ``shown``, not here and were not. Errors: ``UnknownName``."""
+    here = {CPU, *snapshot.gpus, *shown}
+    if missing := [gpu for gpu in gpus if gpu not in here]:
         past = queries.gpus(connection)
         for gpu in missing:
             if gpu not in past:
                 raise UnknownName("gpu", gpu, (*gpu_names(snapshot), *past))
-    return series
 
 
 def _series(connection: sqlite3.Connection, query: ChartQuery) -> list[ChartSeries]:

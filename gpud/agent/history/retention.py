@@ -22,9 +22,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from gpud.agent.history import queries, records
+from gpud.agent.history import queries, records, telemetry
 from gpud.agent.history.records import Finite, SavedState, encoded, typed
-from gpud.agent.history.schema import DAY_S, DRIVER, FURTHEST_S, HOUR_S, PROBES, VERSION
+from gpud.agent.history.schema import (
+    DAY_S,
+    DRIVER,
+    FURTHEST_S,
+    HOUR_S,
+    MINUTE_S,
+    PROBES,
+    VERSION,
+)
 from gpud.agent.history.store import Store
 from gpud.agent.regression.changes import CODE, KINDS
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
@@ -63,6 +71,8 @@ async def keep(history: History, plan: sections.StoreSettings, *, rest_s: float 
         roll_up,
         partial(forget_runs, raw_days=plan.raw_days),
         partial(forget_the_rest, rollup_days=plan.rollup_days),
+        partial(forget_telemetry, step_s=MINUTE_S, days=plan.raw_days),
+        partial(forget_telemetry, step_s=HOUR_S, days=plan.rollup_days),
     )
     with suppress(StoreError):
         for piece in pieces:
@@ -235,6 +245,14 @@ def forget_the_rest(transaction: sqlite3.Connection, rollup_days: float) -> bool
         (from_s, from_s),
     )
     return more
+
+
+def forget_telemetry(transaction: sqlite3.Connection, step_s: int, days: float) -> bool:
+    """Delete the oldest telemetry of minutes or of hours; True if there may be more of it."""
+    believed = progress(transaction).believed
+    if believed is None:
+        return False
+    return telemetry.forget(transaction, step_s, believed[0] - days * DAY_S)
 
 
 _CHANGES: Final = ", ".join(f"'{kind}'" for kind in KINDS)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 FILE = "gpud.db"
 """The history, in the directory of what must survive a reboot."""
 
-HOUR_S, DAY_S = 3600, 86400
+MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
 FURTHEST_S: Final = 9e15
 """A Unix time beyond every clock; SQLite keeps infinities."""
 CPU: Final = ""
@@ -170,6 +170,46 @@ MIGRATIONS = (
         null_median, null_p99, buckets, peaks FROM samples;
     DROP TABLE samples;
     ALTER TABLE percentiles RENAME TO samples;
+    """,
+    # Rows of a minute and of an hour; a ratio of throttling is the share of the samples.
+    """
+    CREATE TABLE telemetry (
+        step_s INTEGER NOT NULL,
+        at_s INTEGER NOT NULL,
+        gpu_uuid TEXT NOT NULL,
+        n INTEGER NOT NULL,
+        temperature_celsius_mean REAL,
+        temperature_celsius_minimum REAL,
+        temperature_celsius_maximum REAL,
+        power_watts_mean REAL,
+        power_watts_minimum REAL,
+        power_watts_maximum REAL,
+        clock_sm_hertz_mean REAL,
+        clock_sm_hertz_minimum REAL,
+        clock_sm_hertz_maximum REAL,
+        clock_memory_hertz_mean REAL,
+        clock_memory_hertz_minimum REAL,
+        clock_memory_hertz_maximum REAL,
+        utilization_gpu_ratio_mean REAL,
+        utilization_gpu_ratio_minimum REAL,
+        utilization_gpu_ratio_maximum REAL,
+        memory_used_bytes_mean REAL,
+        memory_used_bytes_minimum REAL,
+        memory_used_bytes_maximum REAL,
+        throttle_idle_ratio REAL,
+        throttle_set_clocks_ratio REAL,
+        throttle_power_cap_ratio REAL,
+        throttle_hw_slowdown_ratio REAL,
+        throttle_sync_boost_ratio REAL,
+        throttle_thermal_ratio REAL,
+        throttle_hw_thermal_ratio REAL,
+        throttle_hw_power_brake_ratio REAL,
+        throttle_display_clocks_ratio REAL,
+        throttle_board_limit_ratio REAL,
+        throttle_reliability_ratio REAL,
+        throttle_unknown_ratio REAL,
+        PRIMARY KEY (step_s, at_s, gpu_uuid)
+    ) WITHOUT ROWID;
     """,
 )
 """Step i leads from schema i to i + 1. Steps are only ever added."""

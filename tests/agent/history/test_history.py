@@ -285,5 +285,5 @@ def test_json_is_exactly_one_document(asked: Asked) -> None:
 
 def test_documented_columns_are_those_that_are_written() -> None:
     text = (Path(__file__).parents[3] / "docs/history.md").read_text()
-    table = text.partition("## The columns")[2].partition("## For charts")[0]
+    table = text.partition("## The columns")[2].partition("## Telemetry")[0]
     assert tuple(re.findall(r"^\| `([a-z0-9_]+)` \|", table, re.MULTILINE)) == COLUMNS

@@ -13,6 +13,7 @@ from gpud.agent.alerts.state import MOST_ROWS, within
 from gpud.agent.history import queries
 from gpud.agent.history.charts import HistoryAnswer
 from gpud.agent.history.queries import MOST_EVENTS, Window
+from gpud.agent.history.telemetry import TelemetryAnswer
 from gpud.agent.regression import commands
 from gpud.agent.regression.changes import KINDS
 from gpud.agent.serve.api import answers
@@ -26,7 +27,12 @@ from gpud.agent.serve.api.documents import (
     ProbesAnswer,
 )
 from gpud.agent.serve.api.history import PARAMETERS as HISTORY_PARAMETERS
-from gpud.agent.serve.api.history import Charts
+from gpud.agent.serve.api.history import (
+    TELEMETRY_PARAMETERS,
+    Charts,
+    chart_query,
+    telemetry_query,
+)
 from gpud.agent.serve.api.parameters import UnusableParameter, choice, count, moment
 from gpud.agent.serve.http.response import Body, Cached
 from gpud.agent.state import status
@@ -85,6 +91,13 @@ HISTORY: Final = Description(
     HISTORY_PARAMETERS,
     (404, 503),
 )
+TELEMETRY: Final = Description(
+    "/api/v1/telemetry",
+    "Temperature, power, clocks, use and throttling over time",
+    TelemetryAnswer,
+    TELEMETRY_PARAMETERS,
+    (404, 503),
+)
 EVENTS: Final = Description(
     "/api/v1/events",
     "What happened to driver and machine",
@@ -99,7 +112,7 @@ ALERTS: Final = Description(
     (ALERTS_SINCE, ALERT_LIMIT),
     (503,),
 )
-DESCRIPTIONS: Final = (STATUS, PROBES, HISTORY, EVENTS, ALERTS)
+DESCRIPTIONS: Final = (STATUS, PROBES, HISTORY, TELEMETRY, EVENTS, ALERTS)
 
 
 def routes(
@@ -121,7 +134,12 @@ def routes(
         return Body.of(probes_answer(read()))
 
     async def figures(query: QueryParams) -> Body:
-        return await charts.answer(query, read(), now_s=now().wall_s)
+        snapshot = read()
+        return await charts.answer(chart_query(query, snapshot, now_s=now().wall_s), snapshot)
+
+    async def telemetry(query: QueryParams) -> Body:
+        snapshot = read()
+        return await charts.answer(telemetry_query(query, snapshot, now_s=now().wall_s), snapshot)
 
     async def events(query: QueryParams) -> Body:
         window = _window(query)
@@ -143,7 +161,7 @@ def routes(
         # In a thread: a thousand alerts with their evidence are megabytes.
         return await asyncio.to_thread(Body.of, answer)
 
-    handlers = (status_now, probes, figures, events, alerts)
+    handlers = (status_now, probes, figures, telemetry, events, alerts)
     return [
         answers.route(description.path, description.parameters, handler)
         for description, handler in zip(DESCRIPTIONS, handlers, strict=True)

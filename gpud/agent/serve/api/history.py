@@ -1,7 +1,7 @@
-"""/api/v1/history: figures of one probe over time, reduced to steps and read in a thread.
+"""/api/v1/history and /api/v1/telemetry: figures over time, reduced to steps, read in a thread.
 
-Up to two days come from the runs themselves, longer ranges from the hours. The same question
-within a moment gets the same answer: a page with fifty viewers costs what one of them does.
+Up to two days come from the runs or minutes themselves, longer ranges from the hours. The same
+question within a moment gets the same answer: a page with fifty viewers costs what one does.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.history import charts
+from gpud.agent.history import charts, telemetry
 from gpud.agent.history.charts import RAW_RANGE_S, ChartQuery, Steps
-from gpud.agent.history.schema import CPU, HOUR_S
+from gpud.agent.history.schema import CPU, HOUR_S, MINUTE_S
+from gpud.agent.history.telemetry import TelemetryQuery
 from gpud.agent.serve.api.parameters import UnknownValue, UnusableParameter, count, moment, named
 from gpud.agent.serve.http.response import Body
 from gpud.core.errors import StoreError
@@ -44,6 +45,7 @@ POINTS: Final = count(
     most=MOST_POINTS,
 )
 PARAMETERS: Final = (PROBE, MODE, GPU, SINCE, UNTIL, POINTS)
+TELEMETRY_PARAMETERS: Final = (GPU, SINCE, UNTIL, POINTS)
 
 
 class Charts:
@@ -52,11 +54,10 @@ class Charts:
     def __init__(self, directory: str) -> None:
         self._directory = Path(directory)
         self._turn = asyncio.Lock()
-        self._answers: dict[ChartQuery, asyncio.Task[Body]] = {}
+        self._answers: dict[ChartQuery | TelemetryQuery, asyncio.Task[Body]] = {}
 
-    async def answer(self, query: QueryParams, snapshot: Snapshot, *, now_s: float) -> Body:
+    async def answer(self, chart: ChartQuery | TelemetryQuery, snapshot: Snapshot) -> Body:
         """Answer a query. Errors: ``StoreError``, ``UnusableParameter``."""
-        chart = chart_query(query, snapshot, now_s=now_s)
         try:
             # Shielded: others may wait for it too, and the thread goes on all the same.
             async with asyncio.timeout(DEADLINE_S):
@@ -67,7 +68,7 @@ class Charts:
             slow = f"the history was not read within {DEADLINE_S:g} s"
             raise StoreError(slow, reason="slow", fix="look at the disk") from None
 
-    def _task(self, query: ChartQuery, snapshot: Snapshot) -> asyncio.Task[Body]:
+    def _task(self, query: ChartQuery | TelemetryQuery, snapshot: Snapshot) -> asyncio.Task[Body]:
         """Return the task that reads this query, or has read it in the last seconds."""
         if query not in self._answers:
             if len(self._answers) >= MOST_QUERIES:
@@ -80,20 +81,23 @@ class Charts:
             task.add_done_callback(lambda task: self._forget_later(query, task))
         return self._answers[query]
 
-    async def _read(self, query: ChartQuery, snapshot: Snapshot) -> Body:
-        async with self._turn:
-            return await asyncio.to_thread(
-                lambda: Body.of(charts.read(self._directory, query, snapshot))
-            )
+    async def _read(self, query: ChartQuery | TelemetryQuery, snapshot: Snapshot) -> Body:
+        def read() -> Body:
+            if isinstance(query, ChartQuery):
+                return Body.of(charts.read(self._directory, query, snapshot))
+            return Body.of(telemetry.read(self._directory, query, snapshot))
 
-    def _forget_later(self, query: ChartQuery, task: asyncio.Task[Body]) -> None:
+        async with self._turn:
+            return await asyncio.to_thread(read)
+
+    def _forget_later(self, query: ChartQuery | TelemetryQuery, task: asyncio.Task[Body]) -> None:
         """Keep an answer for some seconds; a failure is forgotten at once."""
         if task.cancelled() or task.exception() is not None:
             self._forget(query, task)
         else:
             asyncio.get_running_loop().call_later(CACHE_S, self._forget, query, task)
 
-    def _forget(self, query: ChartQuery, task: asyncio.Task[Body]) -> None:
+    def _forget(self, query: ChartQuery | TelemetryQuery, task: asyncio.Task[Body]) -> None:
         if self._answers.get(query) is task:
             del self._answers[query]
 
@@ -104,6 +108,17 @@ def chart_query(query: QueryParams, snapshot: Snapshot, *, now_s: float) -> Char
     if probe is None:
         fix = "probe=launch, as /api/v1/probes names"
         raise UnusableParameter("probe", "the parameter probe is missing", fix)
+    steps, hourly = _steps(query, now_s, least_s=1)
+    return ChartQuery(probe, MODE.values(query), _gpus(query, snapshot), steps, hourly)
+
+
+def telemetry_query(query: QueryParams, snapshot: Snapshot, *, now_s: float) -> TelemetryQuery:
+    """Read the query. Errors: ``UnusableParameter``."""
+    return TelemetryQuery(_gpus(query, snapshot), *_steps(query, now_s, least_s=MINUTE_S))
+
+
+def _steps(query: QueryParams, now_s: float, *, least_s: int) -> tuple[Steps, bool]:
+    """Return the steps of the range, and whether it is so long that hours are read."""
     until_s, since_s = UNTIL.value(query), SINCE.value(query)
     until_s = now_s if until_s is None else until_s
     since_s = until_s - DEFAULT_RANGE_S if since_s is None else since_s
@@ -115,9 +130,11 @@ def chart_query(query: QueryParams, snapshot: Snapshot, *, now_s: float) -> Char
         raise UnusableParameter("since", detail, "ask for less", "bad_range")
     hourly = until_s - since_s > RAW_RANGE_S
     points = POINTS.value(query) or DEFAULT_POINTS
-    steps = Steps.over(since_s, until_s, most=points, least_s=HOUR_S if hourly else 1)
-    gpus = dict.fromkeys(_uuid(name, snapshot) for name in GPU.values(query))
-    return ChartQuery(probe, MODE.values(query), tuple(gpus), steps, hourly)
+    return Steps.over(since_s, until_s, most=points, least_s=HOUR_S if hourly else least_s), hourly
+
+
+def _gpus(query: QueryParams, snapshot: Snapshot) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_uuid(name, snapshot) for name in GPU.values(query)))
 
 
 def _uuid(name: str, snapshot: Snapshot) -> str:

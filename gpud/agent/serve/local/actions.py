@@ -28,6 +28,7 @@ from gpud.core.requests import (
     HistoryRequest,
     ProbeRequest,
     ResetRequest,
+    TelemetryRequest,
     TopRequest,
 )
 
@@ -86,15 +87,21 @@ class Actions:
                 return self._reset(request, uid)
             case ForgetRequest():
                 return self._forget(request, uid)
-            case HistoryRequest():
-                snapshot = self._read()
-                numbers = {uuid: gpu.number for uuid, gpu in snapshot.gpus.items()}
-                specs = snapshot.measure.specs
-                return exporting.lines(self._settings.state_dir, request, numbers, specs)
+            case HistoryRequest() | TelemetryRequest():
+                return self._rows(request)
             case ProbeRequest():
                 return self._probe(request, uid)
             case TopRequest():
                 return self._watching.lines()
+
+    def _rows(
+        self, request: HistoryRequest | TelemetryRequest
+    ) -> AsyncGenerator[AnswerLine | bytes, None]:
+        snapshot, state_dir = self._read(), self._settings.state_dir
+        numbers = {uuid: gpu.number for uuid, gpu in snapshot.gpus.items()}
+        if isinstance(request, TelemetryRequest):
+            return exporting.telemetry_lines(state_dir, request, numbers)
+        return exporting.lines(state_dir, request, numbers, snapshot.measure.specs)
 
     async def _acknowledge(
         self, request: AckRequest, uid: int

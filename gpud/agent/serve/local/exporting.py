@@ -6,24 +6,31 @@ import asyncio
 import math
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from gpud.agent.history import export, queries, reader
+from msgspec.structs import replace
+
+from gpud.agent.history import export, queries, reader, telemetry
 from gpud.agent.history.export import Selection
-from gpud.agent.history.schema import CPU
+from gpud.agent.history.schema import CPU, HOUR_S, MINUTE_S
 from gpud.core.errors import ConfigError
-from gpud.core.requests import RowsLine, encoded
+from gpud.core.requests import RowsLine, TelemetryLine, encoded
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
-    from gpud.core.requests import AnswerLine, HistoryRequest, RowLine
+    from gpud.agent.history.telemetry import TelemetryRow
+    from gpud.core.requests import AnswerLine, HistoryRequest, RowLine, TelemetryRequest
     from gpud.core.sample import ProbeSpec
+
+T = TypeVar("T")
 
 PATIENCE_S: Final = 30.0
 RUNS_AT_ONCE: Final = 200
 HOURS_AT_ONCE_S: Final = 2 * 86400.0
+TELEMETRY_AT_ONCE: Final = 500
+KINDS: Final = {MINUTE_S: "minute", HOUR_S: "hour"}
 
 
 async def lines(
@@ -40,15 +47,13 @@ async def lines(
     """
     directory = Path(state_dir)
     selection = await asyncio.to_thread(_selection, directory, request, numbers, specs)
-    from_s = await asyncio.to_thread(reader.read, directory, export.raw_from_s)
-    raw_from_s = from_s if math.isfinite(from_s) else None
-    raw_from = None if raw_from_s is None else export.rfc_3339(raw_from_s)
+    head = _head(await asyncio.to_thread(reader.read, directory, export.raw_from_s))
     if (limit := request.limit) is not None:
         rows = await asyncio.to_thread(_newest, directory, selection, limit)
-        yield RowsLine(raw_from=raw_from, raw_from_s=raw_from_s, more=len(rows) > limit)
+        yield replace(head, more=len(rows) > limit)
         yield await asyncio.to_thread(_encoded, rows[-limit:])
         return
-    yield RowsLine(raw_from=raw_from, raw_from_s=raw_from_s)
+    yield head
     after: Any = None
     read: Any = export.hours_after if request.hourly else export.runs_after
     most = HOURS_AT_ONCE_S if request.hourly else RUNS_AT_ONCE
@@ -58,6 +63,59 @@ async def lines(
         if after is None:
             return
         await asyncio.sleep(0)
+
+
+async def telemetry_lines(
+    state_dir: str, request: TelemetryRequest, numbers: Mapping[str, int]
+) -> AsyncGenerator[AnswerLine | bytes, None]:
+    """Yield the requested telemetry as ``lines`` yields runs. Errors: as those."""
+
+    def read(query: Callable[..., T], *args: object) -> Awaitable[T]:
+        return asyncio.to_thread(reader.read, directory, query, *args, patience_s=PATIENCE_S)
+
+    directory = Path(state_dir)
+    gpus = await asyncio.to_thread(_gpus, directory, request.gpus, numbers)
+    selection = Selection(*_range(request), gpus=gpus)
+    from_s = await read(telemetry.minutes_from_s)
+    head = _head(from_s, telemetry.COLUMNS)
+    if (limit := request.limit) is not None:
+        rows = await read(telemetry.newest, selection, limit + 1)
+        yield replace(head, more=len(rows) > limit)
+        yield _telemetry(rows[-limit:])
+        return
+    yield head
+    step_s, last = HOUR_S if request.hourly else MINUTE_S, None
+    while rows := await read(telemetry.rows_after, selection, step_s, last, TELEMETRY_AT_ONCE):
+        yield await asyncio.to_thread(_telemetry, rows)
+        last = rows[-1]
+
+
+def _head(from_s: float, columns: tuple[str, ...] = ()) -> RowsLine:
+    raw_from_s = from_s if math.isfinite(from_s) else None
+    raw_from = None if raw_from_s is None else export.rfc_3339(raw_from_s)
+    return RowsLine(raw_from=raw_from, raw_from_s=raw_from_s, columns=columns)
+
+
+def _telemetry(rows: Sequence[TelemetryRow]) -> bytes:
+    return b"".join(
+        encoded(
+            TelemetryLine(
+                cells=(
+                    export.rfc_3339(row.at_s),
+                    row.at_s,
+                    KINDS[row.step_s],
+                    *row[2:4],
+                    *row.figures,
+                )
+            )
+        )
+        for row in rows
+    )
+
+
+def _range(request: HistoryRequest | TelemetryRequest) -> tuple[float, float]:
+    since_s, until_s = request.since_s, request.until_s
+    return -math.inf if since_s is None else since_s, math.inf if until_s is None else until_s
 
 
 def _newest(directory: Path, selection: Selection, limit: int) -> list[RowLine]:
@@ -84,11 +142,10 @@ def _selection(
                 modes.update(spec.modes)
         _refuse_unknown("mode", request.modes, modes)
     return Selection(
-        -math.inf if request.since_s is None else request.since_s,
-        math.inf if request.until_s is None else request.until_s,
+        *_range(request),
         request.probes,
         request.modes,
-        _gpus(directory, request.gpus, numbers) if request.gpus else (),
+        _gpus(directory, request.gpus, numbers),
     )
 
 
@@ -102,6 +159,8 @@ def _refuse_unknown(what: str, names: Sequence[str], there: set[str]) -> None:
 
 def _gpus(directory: Path, names: Sequence[str], numbers: Mapping[str, int]) -> tuple[str, ...]:
     """Return the UUIDs of GPUs given by number, by UUID or the beginning of one, or by ``cpu``."""
+    if not names:
+        return ()
     uuids = dict.fromkeys((*numbers, *reader.read(directory, queries.gpus)))
     chosen = []
     for name in names:

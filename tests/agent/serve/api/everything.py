@@ -17,12 +17,13 @@ from gpud.agent.alerts import state as alertstate
 from gpud.agent.history import records
 from gpud.agent.history.records import Entry
 from gpud.agent.history.store import History
+from gpud.agent.history.telemetry import write_minutes
 from gpud.agent.serve.api import answers, endpoints
 from gpud.core.clock import Instant
 from gpud.core.settings import parse
 from tests import snapshots
 from tests.agent.serve.http.armed import armed
-from tests.histories import DAY_S, failed, opened, run
+from tests.histories import DAY_S, failed, opened, run, telemetry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -47,6 +48,8 @@ def everything(home: Path, snapshot: Snapshot | None = None) -> Iterator[int]:
     with opened(folder) as store:
         store.append([run(now_s - 600.0 * n, modes=("submit", "roundtrip")) for n in range(600)])
         store.append([run(now_s - DAY_S / 2, gpu="GPU-2"), failed(now_s - 30)])
+        minutes = [telemetry(now_s - 60 * n, throttle_thermal_ratio=0.5) for n in range(600)]
+        store.write(write_minutes, minutes)
         ended = replace(snapshots.SLOWER, starts_s=1.0, updated_s=9.0, ends_s=9.0)
         store.write(lambda connection: alertstate.put(connection, [ended]))
         store.write(

@@ -31,6 +31,7 @@ PROGRAMS = ("/api/", "/metrics", "/-/")
 QUESTIONS = (
     "/api/v1/history?probe=launch&gpu=0&mode=submit&points=7",
     "/api/v1/history?probe=lunch",
+    "/api/v1/telemetry?gpu=9",
     "/api/v1/history",
     "/api/v1/events?since=2&until=1",
     "/api/v1/alerts?form=1",

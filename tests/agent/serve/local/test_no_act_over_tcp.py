@@ -12,7 +12,7 @@ from gpud.core.requests import ApiRequest
 from tests.e2e.program import Program, only, program
 
 NAMES = [kind.__struct_config__.tag for kind in typing.get_args(ApiRequest)]
-ACTS = [name for name in NAMES if name != "history"]
+ACTS = [name for name in NAMES if name not in {"history", "telemetry"}]
 PLACES = ["/api/v1/{}", "/{}", "/-/{}", "/api/v1/alerts/{}", "/api/v1/baseline/{}"]
 
 
