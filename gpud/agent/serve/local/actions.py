@@ -23,11 +23,13 @@ from gpud.core.requests import (
     AckRequest,
     AlertLine,
     ChoiceLine,
+    ContextsRequest,
     ForgetRequest,
     GpuLine,
     HistoryRequest,
     ProbeRequest,
     ResetRequest,
+    WaitLine,
 )
 
 if TYPE_CHECKING:
@@ -73,20 +75,23 @@ class Actions:
         """Do what is asked, and give the lines of the answer. Errors: ``GpudError``."""
         match request:
             case AckRequest():
-                return self._acknowledge(request, uid)
+                lines = self._acknowledge(request, uid)
             case AcceptRequest():
-                return self._accept(request, uid)
+                lines = self._accept(request, uid)
             case ResetRequest():
-                return self._reset(request, uid)
+                lines = self._reset(request, uid)
             case ForgetRequest():
-                return self._forget(request, uid)
+                lines = self._forget(request, uid)
             case HistoryRequest():
                 snapshot = self._read()
                 numbers = {uuid: gpu.number for uuid, gpu in snapshot.gpus.items()}
                 specs = snapshot.measure.specs
-                return exporting.lines(self._settings.state_dir, request, numbers, specs)
+                lines = exporting.lines(self._settings.state_dir, request, numbers, specs)
             case ProbeRequest():
-                return self._probe(request, uid)
+                lines = self._probe(request, uid)
+            case ContextsRequest():
+                lines = self._count_contexts(request, uid)
+        return lines
 
     async def _acknowledge(
         self, request: AckRequest, uid: int
@@ -118,6 +123,16 @@ class Actions:
         await self._changes.forget(gpus, uid)
         for uuid, gpu in gpus.items():
             yield GpuLine(uuid=uuid, name=gpu.name)
+
+    async def _count_contexts(
+        self, request: ContextsRequest, uid: int
+    ) -> AsyncGenerator[AnswerLine | bytes, None]:
+        event = Entry(time.time(), PROBE_REQUESTED, {"contexts": request.count, "uid": uid})
+        await self._history.write(records.write_events, [event])
+        if (contexts := self._launcher.contexts) is not None:
+            contexts.made(count=request.count)
+            if (words := contexts.warning) is not None:
+                yield WaitLine(message=words)
 
     async def _probe(
         self, request: ProbeRequest, uid: int
