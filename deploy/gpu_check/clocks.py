@@ -13,9 +13,10 @@ import time
 from typing import TYPE_CHECKING
 
 from . import machine
+from .processes import ENDS_S, wsl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 FIELDS = {
     "sm_mhz": "clocks.sm",
@@ -25,6 +26,8 @@ FIELDS = {
     "memory_mib": "memory.used",
 }
 INTERVAL_MS = 100
+SILENT_S = 2.0
+"""An nvidia-smi without a line for so long waits for the driver."""
 FIRST_S = 30.0
 """So long may nvidia-smi take to its first line: it wakes up a GPU that rests."""
 
@@ -46,6 +49,10 @@ class Clocks:
             for name in FIELDS
             if any(name in sample for sample in samples)
         }
+
+    def answered(self, since_s: float) -> bool:
+        """Whether a line has come since a moment of the monotonic clock."""
+        return any(at_s >= since_s for at_s, _ in self._samples[-1:])
 
     def read(self, terminal: int) -> None:
         """Keep every line until there are no more."""
@@ -69,7 +76,7 @@ def values(line: str) -> Reading:
 
 
 @contextlib.contextmanager
-def followed(uuid: str) -> Iterator[Clocks]:
+def followed(uuid: str, say: Callable[[str], None]) -> Iterator[Clocks]:
     """Ask nvidia-smi until the end of the block, which begins when it has answered."""
     clocks, smi = Clocks(), machine.nvidia_smi()
     if smi is None:
@@ -82,12 +89,16 @@ def followed(uuid: str) -> Iterator[Clocks]:
         command, stdin=subprocess.DEVNULL, stdout=its, stderr=its, start_new_session=True
     )
     os.close(its)
-    thread = threading.Thread(target=clocks.read, args=(ours,))
+    thread = threading.Thread(target=clocks.read, args=(ours,), daemon=True)
     thread.start()
     try:
         clocks.begun.wait(FIRST_S)
         yield clocks
     finally:
-        process.terminate()  # it does no work on the GPU
-        process.wait()
-        thread.join()
+        if not wsl() or clocks.answered(since_s=time.monotonic() - SILENT_S):
+            process.terminate()  # it does no work on the GPU
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(ENDS_S)
+                thread.join()
+        else:
+            say(f"nvidia-smi (process {process.pid}) does not answer and was left alone")

@@ -14,29 +14,32 @@ from typing import TYPE_CHECKING, Any
 
 from . import clocks, machine, report, spread, workload
 from .prepared import Study, prepare
-from .processes import Refused, finished
+from .processes import Refused, finished, wsl
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
     from pathlib import Path
 
+    from .contexts import Contexts
 
 CONTEXTS = 500
 WORKLOAD_S = 600.0
 SCHEMA_VERSION = 1
 
 
-def study(given: argparse.Namespace, folder: Path, say: Callable[[str], None]) -> int:
+def study(
+    given: argparse.Namespace, folder: Path, counted: Contexts, say: Callable[[str], None]
+) -> int:
     """Do the parts; print the page, write it beside the document. Errors: ``Refused``."""
     if unknown := [name for name in given.only if name not in PARTS]:
         raise Refused(f"--only {unknown[0]}: --guest has these parts: {', '.join(PARTS)}")
     begun = time.monotonic()
     date = datetime.now(UTC).isoformat(timespec="seconds")
-    there = prepare(given, folder, say)
+    there = prepare(given, folder, counted, say)
     before = machine.condition(there.uuid)
     parts: dict[str, dict[str, Any]] = {}
-    with clocks.followed(there.uuid) as following:
+    with clocks.followed(there.uuid, say) as following:
         seconds = given.seconds or WORKLOAD_S
         common = Study(there, folder, given.seed, seconds, following, say)
         for name, part in PARTS.items():
@@ -76,13 +79,14 @@ def compared(study: Study) -> dict[str, Any]:
 def contexts(study: Study) -> dict[str, Any]:
     """Make and give back contexts, one after the other. ``Errors: Refused`` for a guest's sake."""
     there = study.there
-    if there.wsl:
+    if wsl():
         raise Refused("in WSL2 a few hundred contexts are all that one boot has")
     if reason := machine.other_users(there.uuid):
         raise Refused(reason)
     study.say(f"{CONTEXTS} contexts, one after the other")
-    options = ("--contexts", str(CONTEXTS))
-    ended = finished(there.own.command(there.uuid, *options), "")
+    there.own.contexts.add(CONTEXTS)
+    command = there.own.command(there.uuid, "--contexts", str(CONTEXTS))
+    ended = finished(command, "")
     try:
         counted: dict[str, Any] = json.loads(ended.stdout)
     except ValueError as error:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from .processes import Refused, finished, wsl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 WSL_SMI = "/usr/lib/wsl/lib/nvidia-smi"
+TOOL_S = 30.0
 FIELDS = (
     "name",
     "driver_version",
@@ -70,11 +72,6 @@ def condition(uuid: str) -> dict[str, str]:
     return {name: value for name, value in zip(FIELDS, values, strict=True) if value[:1] != "["}
 
 
-def wsl() -> bool:
-    """Whether this is WSL2."""
-    return "microsoft" in platform.release().lower()
-
-
 def other_users(uuid: str) -> str | None:
     """Say who else uses the GPU, or that nobody can tell; None where it is free."""
     smi = nvidia_smi()
@@ -109,14 +106,15 @@ def _first_line(*command: str) -> str | None:
 
 
 def _said(*command: str) -> str | None:
-    """Give what a tool prints; None where it is absent, refuses or does not end."""
+    """Give what a tool prints; None where it is absent, refuses or does not end.
+
+    Errors: ``Hung``: nvidia-smi waits for the driver as well.
+    """
     try:
-        ended = subprocess.run(
-            command, capture_output=True, encoding="utf-8", errors="replace", check=True, timeout=30
-        )
-    except (OSError, subprocess.SubprocessError):
+        ended = finished(command, "", limit_s=TOOL_S)
+    except Refused:
         return None
-    return ended.stdout
+    return None if ended.returncode else ended.stdout
 
 
 def program(arguments: Sequence[str]) -> list[str]:

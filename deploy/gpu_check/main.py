@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING
 from gpud.core.text import escaped
 
 from . import clocks, compare, guest, machine, report, tools, turns
+from .contexts import Contexts
 from .prepared import Prepared, prepare
-from .processes import Refused
+from .processes import Hung, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import FrameType
 
     from . import sanitize
 
+ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 RESULTS = machine.ROOT / "docs" / "results"
 PAIRS, QUICK_PAIRS = 5, 2
 SECONDS = 420.0
@@ -34,50 +36,58 @@ COPY_BYTES = 64 << 20
 
 EXIT_CODES = """
 exit codes: 0 every target holds, 1 one does not or could not be measured (the table is printed
-all the same), 2 this machine cannot be checked or the command line makes no sense, 130 and 143
-ended by Ctrl-C or SIGTERM
+all the same), 2 this machine cannot be checked, its driver hangs, or the command line makes no
+sense, 129, 130 and 143 ended by a closed terminal, Ctrl-C or SIGTERM
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line. What it writes beside the results is in one folder, gone in the end."""
     given = _arguments(sys.argv[1:] if arguments is None else list(arguments))
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ENDING:
         signal.signal(number, _interrupted)
+    contexts = Contexts(_say)
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as folder:
         os.environ["CUDA_CACHE_PATH"] = f"{folder}/cache"  # what the driver compiles
+        os.environ["PYTHONPYCACHEPREFIX"] = f"{folder}/bytecode"
         os.environ["TMPDIR"] = tempfile.tempdir = folder  # what nvcc leaves when it is ended
         try:
-            return guest.study(given, Path(folder), _say) if given.guest else _check(given, folder)
-        except Refused as error:
+            work = guest.study if given.guest else _check
+            return work(given, Path(folder), contexts, _say)
+        except (Refused, Hung) as error:
             print(f"gpu-check: {escaped(str(error), lines=True)}", file=sys.stderr)
             return 2
+        finally:
+            contexts.close()
 
 
 def _interrupted(number: int, _: FrameType | None) -> None:
     """End, and only once: whatever runs on the GPU ends first, see ``processes.finished``."""
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for each in ENDING:
         signal.signal(each, signal.SIG_IGN)
     _say("ends as soon as the run in progress has given the GPU back")
     raise SystemExit(128 + number)
 
 
-def _check(given: argparse.Namespace, folder: str) -> int:
+def _check(
+    given: argparse.Namespace, folder: Path, contexts: Contexts, say: Callable[[str], None]
+) -> int:
     begun = time.monotonic()
     date = datetime.now(UTC).isoformat(timespec="seconds")
     rows = _rows(given.only)
-    there = prepare(given, Path(folder), _say)
+    there = prepare(given, folder, contexts, say)
     rows = [compare.on(there.device["compute_capability"], row) for row in rows]
     conditions = {"before": machine.condition(there.uuid)}
     nvbandwidth: dict[str, float] = {}
     absent: dict[str, str] = {}
     checked: list[sanitize.Checked] = []
-    with clocks.followed(there.uuid) as following:
+    with clocks.followed(there.uuid, say) as following:
         sides = _sides(given, there, following)
-        rounds, pairs = turns.run(sides, _plan(given, rows, begun), _say)
+        rounds, pairs = turns.run(sides, _plan(given, rows, begun), say)
     if not given.quick:
         nvbandwidth, absent = _other_tools(there.uuid, rounds)
-        _say("compute-sanitizer")
+        contexts.add(1 if nvbandwidth else 0)
+        say("compute-sanitizer")
         checked, why = turns.sanitized(there.uuid, there.own)
         absent |= {"compute-sanitizer": why} if why else {}
     if there.cublas is None:

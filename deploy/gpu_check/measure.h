@@ -5,7 +5,6 @@
 #include "driver.h"
 
 /* As gpud's throughput.py has them: the clocks of a GPU depend on how long it is loaded. */
-enum { LONGEST_S = 240 }; /* a driver call that never returns ends here, by SIGALRM */
 enum { BATCHES = 7, LONGER = 2, MOST_REPEATS = 10000 };
 #define BATCH_S 0.008
 #define WARM_UP_S 1.0 /* at most: until three batches, LONGER times as long, agree within WITHIN */
@@ -21,6 +20,9 @@ struct options {
     size_t dram_bytes, l2_bytes; /* of a ring of addresses, powers of two */
     unsigned contexts, bodies, matmul_n, tensor_n, launches, graph_nodes;
 };
+
+/* Seconds after which a driver call that never returns ends by SIGALRM; 0 for never. */
+extern unsigned longest_s;
 
 int64_t now_ns(void);
 int64_t median_ns(int64_t *values, long count);    /* sorts them */

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from . import machine, toolchain, turns
+from . import toolchain, turns
 from .processes import Child, Reference, Refused
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .clocks import Clocks
+    from .contexts import Contexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +37,6 @@ class Prepared:
         uuid: str = self.device["uuid"]
         return uuid
 
-    @property
-    def wsl(self) -> bool:
-        """Whether the driver is that of WSL2."""
-        return machine.wsl()
-
 
 @dataclass(frozen=True, slots=True)
 class Study:
@@ -54,16 +50,18 @@ class Study:
     say: Callable[[str], None]
 
 
-def prepare(given: argparse.Namespace, folder: Path, say: Callable[[str], None]) -> Prepared:
+def prepare(
+    given: argparse.Namespace, folder: Path, contexts: Contexts, say: Callable[[str], None]
+) -> Prepared:
     """Find the GPU and build what runs beside gpud, in ``folder``. ``Errors: Refused``."""
     nvcc = None if given.module or given.guest else toolchain.nvcc_path(given.nvcc)
-    child = Child(given.library)
+    child = Child(contexts, given.library)
     there = child.inventory()
     device, library = _device(there["devices"], given.gpu), there["library"]
     program = toolchain.build_program(folder)
     own_modules = turns.own_modules(device["compute_capability"])
-    own = Reference(program, own_modules, turns.OWN_PREFIX, library)
-    reference = Reference(program, tuple(given.module), given.prefix, library)
+    own = Reference(program, own_modules, turns.OWN_PREFIX, contexts, library)
+    reference = Reference(program, tuple(given.module), given.prefix, contexts, library)
     if given.guest:
         reference = own
     kernels = None

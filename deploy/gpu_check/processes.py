@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -11,18 +13,35 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpud.core import wsl as traces
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from .contexts import Contexts
 
 CHILD = Path(__file__).with_name("child.py")
 FIRST_S = 100
 """What the first use of a GPU may take: nothing of the driver has been read from the disk yet."""
 LONGEST_S = 900
-"""Both sides end by themselves, by an alarm of their own, long before this."""
+REFERENCE_S = 250
+"""Its own alarm ends the C program before; in WSL2 none is set."""
+RATIO = 2
+"""Of the budgets of a child's runs, to which its start is added; its own alarms come before."""
+ENDS_S = 5.0
 
 
 class Refused(Exception):  # noqa: N818  # reads as the fact it states
     """The machine cannot be checked, or the command line makes no sense: exit code 2."""
+
+
+class Hung(Exception):  # noqa: N818  # as above
+    """A process has not come back from the driver of WSL2: it is left alone and the check ends."""
+
+
+def wsl() -> bool:
+    """Whether the driver is that of WSL2."""
+    return traces.is_wsl2(platform.release())
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +73,7 @@ class Run:
 class Child:
     """gpud's side. ``library`` is a libcuda, or empty for the usual search."""
 
+    contexts: Contexts
     library: str = ""
 
     def specs(self) -> list[dict[str, Any]]:
@@ -66,8 +86,8 @@ class Child:
 
         Errors: ``Refused`` with the reason and the advice where there is none.
         """
-        job = {"cuda_library": self.library, "budget_s": FIRST_S}
-        document = self._document("--serve", json.dumps(job))
+        job = {"cuda_library": self.library, "budget_s": FIRST_S, "alarm": not wsl()}
+        document = self._document("--serve", json.dumps(job), (1 + RATIO) * FIRST_S)
         if failure := document.get("failure"):
             raise Refused(f"no GPU: {words(failure)}")
         return document
@@ -91,24 +111,29 @@ class Child:
                     "cuda_library": self.library,
                     "budget_s": spec["budget_s"],
                     "seed": seed,
+                    "alarm": not wsl(),
                 }
             )
             for spec, seed in jobs
         ]
+        limit_s = FIRST_S + RATIO * sum(spec["budget_s"] for spec, _ in jobs)
+        self.contexts.add()
         try:
-            documents = self._documents("--serve", "\n".join(lines), environment)
+            documents = self._documents("--serve", "\n".join(lines), limit_s, environment)
         except Refused as error:
             return [failed(str(error))] * len(jobs)
         absent = [failed("gpud.child ended before this run")] * (len(jobs) - len(documents))
         return [child_run(document) for document in documents] + absent
 
-    def _document(self, option: str, given: str) -> dict[str, Any]:
-        return self._documents(option, given, {})[0]
+    def _document(self, option: str, given: str, limit_s: float = FIRST_S) -> dict[str, Any]:
+        return self._documents(option, given, limit_s, {})[0]
 
     @staticmethod
-    def _documents(option: str, given: str, environment: dict[str, str]) -> list[dict[str, Any]]:
+    def _documents(
+        option: str, given: str, limit_s: float, environment: dict[str, str]
+    ) -> list[dict[str, Any]]:
         command = [sys.executable, "-P", str(CHILD), option]
-        ended = finished(command, given, os.environ | environment)
+        ended = finished(command, given, os.environ | environment, limit_s)
         try:
             documents = [json.loads(line) for line in ended.stdout.splitlines()]
         except ValueError:
@@ -143,6 +168,7 @@ class Reference:
     program: Path
     modules: tuple[Path, ...]
     prefix: str
+    contexts: Contexts
     library: str = ""
     cublas: str | None = None
 
@@ -155,11 +181,12 @@ class Reference:
             command += ["--cublas", self.cublas]
         for module in self.modules:
             command += ["--module", str(module)]
-        return [*command, *options]
+        return [*command, *(("--no-alarm",) if wsl() else ()), *options]
 
     def run(self, uuid: str, *options: str) -> Run:
         """Run it once. Errors: none; whatever happens is in the result."""
-        ended = finished(self.command(uuid, *options), "")
+        self.contexts.add()
+        ended = finished(self.command(uuid, *options), "", limit_s=REFERENCE_S)
         return reference_run(ended.returncode, ended.stdout, ended.stderr)
 
 
@@ -200,12 +227,16 @@ def words(failure: dict[str, Any]) -> str:
 
 
 def finished(
-    command: Sequence[str], given: str, environment: dict[str, str] | None = None
+    command: Sequence[str],
+    given: str,
+    environment: dict[str, str] | None = None,
+    limit_s: float = LONGEST_S,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a process to its end. ``Errors: Refused`` where it cannot be started or never ends.
+    """Run a process to its end.
 
-    Ctrl-C does not reach it, and nobody ends it: it may have work on the GPU. Whoever interrupts
-    the check waits until it has given back what it took.
+    Ctrl-C does not reach it, and nobody ends it before ``limit_s``: it may have work on the GPU.
+    Whoever interrupts the check waits until it has given back what it took.
+    Errors: ``Refused`` where it cannot be started or has not ended by then, in WSL2 ``Hung``.
     """
     try:
         process = subprocess.Popen(
@@ -221,10 +252,28 @@ def finished(
     except OSError as error:
         raise Refused(f"{command[0]} cannot be started: {error.strerror}") from error
     try:
-        stdout, stderr = process.communicate(given, timeout=LONGEST_S)
-    except subprocess.TimeoutExpired as error:
-        raise Refused(f"{command[0]} did not end within {LONGEST_S} s") from error
+        stdout, stderr = process.communicate(given, timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        raise late(process, command[0], limit_s) from None
     except BaseException:
-        process.communicate()
+        try:
+            process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            raise late(process, command[0], limit_s) from None
         raise
     return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+def late(process: subprocess.Popen[str], name: str, limit_s: float) -> Refused | Hung:
+    """Give the reason to end for a process over its limit, killed once where that does no harm."""
+    words = f"{name} (process {process.pid}) did not end within {limit_s:g} s"
+    if wsl():
+        return Hung(
+            f"{words} and was left alone: in WSL2 a signal to what hangs in the driver can cost "
+            "the GPU until `wsl --shutdown` from Windows. Look whether it has ended before you "
+            "use the GPU again"
+        )
+    process.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(ENDS_S)
+    return Refused(words)

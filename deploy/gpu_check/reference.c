@@ -38,6 +38,7 @@ static const char usage_text[] =
     "  --cublas PATH          also measure the matrix products by this library\n"
     "  --once                 launch and verify each kernel, time nothing\n"
     "  --loop                 with --only matmul: multiply until the end of stdin\n"
+    "  --no-alarm             a driver call that never returns is left at that\n"
     "  --contexts N           make and give back so many contexts, nothing else\n"
     "  --seed N  --launches N  --graph-nodes N  --bodies N  --matmul N  --tensor N\n"
     "  --triad-bytes N  --copy-bytes N  --pageable-bytes N  --device-copy-bytes N\n"
@@ -95,13 +96,14 @@ static void choose_sizes(struct options *options)
 
 int main(int argc, char **argv)
 {
-    enum { ONLY = 256, MODULE, PREFIX, LIBRARY, GPU, CUBLAS, ONCE, LOOP, CONTEXTS, SEED, LAUNCHES, NODES, BODIES,
+    enum { ONLY = 256, MODULE, PREFIX, LIBRARY, GPU, CUBLAS, ONCE, LOOP, NO_ALARM, CONTEXTS, SEED, LAUNCHES, NODES, BODIES,
            MATMUL, TENSOR_N, TRIAD_BYTES, COPY_BYTES, PAGEABLE_BYTES, DEVICE_COPY_BYTES,
            DRAM_BYTES, L2_BYTES };
     static const struct option known[] = {
         {"only", 1, NULL, ONLY}, {"module", 1, NULL, MODULE}, {"prefix", 1, NULL, PREFIX},
         {"library", 1, NULL, LIBRARY}, {"gpu", 1, NULL, GPU}, {"cublas", 1, NULL, CUBLAS},
-        {"once", 0, NULL, ONCE}, {"loop", 0, NULL, LOOP}, {"contexts", 1, NULL, CONTEXTS}, {"seed", 1, NULL, SEED}, {"launches", 1, NULL, LAUNCHES},
+        {"once", 0, NULL, ONCE}, {"loop", 0, NULL, LOOP}, {"no-alarm", 0, NULL, NO_ALARM},
+        {"contexts", 1, NULL, CONTEXTS}, {"seed", 1, NULL, SEED}, {"launches", 1, NULL, LAUNCHES},
         {"graph-nodes", 1, NULL, NODES}, {"bodies", 1, NULL, BODIES}, {"matmul", 1, NULL, MATMUL},
         {"tensor", 1, NULL, TENSOR_N}, {"triad-bytes", 1, NULL, TRIAD_BYTES},
         {"copy-bytes", 1, NULL, COPY_BYTES}, {"pageable-bytes", 1, NULL, PAGEABLE_BYTES},
@@ -139,6 +141,7 @@ int main(int argc, char **argv)
         case CUBLAS: options.cublas = optarg; break;
         case ONCE: options.once = true; break;
         case LOOP: options.loop = true; break;
+        case NO_ALARM: longest_s = 0; break;
         case CONTEXTS: options.contexts = (unsigned)number(name, optarg, 1, 10000, 1); break;
         case SEED: options.seed = number(name, optarg, 0, UINT64_MAX, 1); break;
         case LAUNCHES: options.launches = (unsigned)number(name, optarg, 1, 1000000, 1); break;
@@ -165,7 +168,7 @@ int main(int argc, char **argv)
         usage("unexpected", argv[optind]);
     if (!module_count)
         usage("--module", "at least one is needed");
-    alarm(LONGEST_S);
+    alarm(longest_s);
     driver_find(library, uuid);
     if (options.contexts) {
         count_contexts(options.contexts);

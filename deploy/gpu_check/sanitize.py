@@ -60,6 +60,7 @@ def available() -> str | None:
 
 def sanitized(sanitizer: str, reference: Reference, uuid: str) -> list[Checked]:
     """Run every tool over a program that launches each of gpud's kernels once."""
+    reference.contexts.add(len(TOOLS))
     return [_checked(sanitizer, tool, reference.command(uuid, *SMALL)) for tool in TOOLS]
 
 

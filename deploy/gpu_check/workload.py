@@ -25,11 +25,12 @@ from statistics import fmean, stdev
 from typing import IO, TYPE_CHECKING, Any
 
 from .machine import ROOT
-from .processes import Refused
+from .processes import FIRST_S, REFERENCE_S, Refused, late, wsl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from .contexts import Contexts
     from .prepared import Prepared, Study
 
 DAY_S, SMALL_S, LARGE_S, WSL_S = 86400.0, 60.0, 900.0, 600.0
@@ -59,46 +60,50 @@ now_s = time.monotonic
 class Workload:
     """The program that multiplies; ``start`` and ``stop`` it as often as you like."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], contexts: Contexts) -> None:
         self._command = command
+        self._contexts = contexts
         self._process: subprocess.Popen[str] | None = None
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread()
+        self._begun = threading.Event()
         self._counts: list[tuple[float, int]] = []
         self.kernel = ""
 
     def start(self) -> None:
-        """Start it, and wait until it multiplies. ``Errors: Refused`` with its words."""
+        """Start it, and wait until it multiplies. ``Errors: Refused`` with its words, ``Hung``."""
         pipe = subprocess.PIPE
         self._counts = []
+        self._begun.clear()
+        self._contexts.add()
         process = subprocess.Popen(
             self._command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True
         )
         assert process.stdout is not None  # noqa: S101  # a pipe was asked for
         self._process = process
-        self.kernel = process.stdout.readline().strip()
-        line = process.stdout.readline()
-        if not line:
+        self._thread = threading.Thread(target=self._read, args=(process.stdout,), daemon=True)
+        self._thread.start()
+        if not self._begun.wait(FIRST_S):
+            self._process = None
+            raise late(process, "the workload", FIRST_S)
+        if not self._counts:
             self.stop()
             raise Refused("the workload ended at once")
-        self._keep(line)
-        self._thread = threading.Thread(target=self._read, args=(process.stdout,))
-        self._thread.start()
 
     def stop(self) -> None:
-        """Let it end by itself. ``Errors: Refused`` where its last product was wrong."""
+        """Let it end by itself. ``Errors: Refused`` where its last product was wrong, ``Hung``."""
         process = self._process
         if process is None:
             return
         assert process.stdin is not None  # noqa: S101
         assert process.stderr is not None  # noqa: S101
         process.stdin.close()
-        if self._thread:
-            self._thread.join()
+        self._thread.join(REFERENCE_S)
+        if self._thread.is_alive():
+            self._process = None
+            raise late(process, "the workload", REFERENCE_S)
         words = process.stderr.read().strip()
         process.wait()
-        self._process = self._thread = (
-            None  # not before: whoever is interrupted here stops it again
-        )
+        self._process = None  # not before: whoever is interrupted here stops it again
         with process:
             pass  # closes the pipes
         if process.returncode:
@@ -115,12 +120,12 @@ class Workload:
         return (counts[-1][1] - counts[0][1]) / (counts[-1][0] - counts[0][0])
 
     def _read(self, lines: IO[str]) -> None:
+        self.kernel = lines.readline().strip()
         for line in lines:
-            self._keep(line)
-
-    def _keep(self, line: str) -> None:
-        at_ns, count = line.split()
-        self._counts.append((int(at_ns) * 1e-9, int(count)))
+            at_ns, count = line.split()
+            self._counts.append((int(at_ns) * 1e-9, int(count)))
+            self._begun.set()
+        self._begun.set()
 
 
 @contextlib.contextmanager
@@ -134,7 +139,7 @@ def prepared(there: Prepared, seed: int) -> Iterator[Workload]:
         raise Refused(f"no size for the workload: {run.failure}")
     program = replace(there.own, cublas=there.cublas)
     options = ("--loop", "--only", "matmul", "--matmul", str(run.conditions["n"]))
-    workload = Workload(program.command(there.uuid, *options))
+    workload = Workload(program.command(there.uuid, *options), there.own.contexts)
     try:
         yield workload
     except SystemExit:
@@ -148,15 +153,17 @@ def prepared(there: Prepared, seed: int) -> Iterator[Workload]:
 class Agent:
     """gpud's agent from this checkout, alone, in a home of its own."""
 
-    def __init__(self, python: Path, settings: dict[str, dict[str, Any]]) -> None:
-        self._python, self._settings = python, settings
+    def __init__(
+        self, python: Path, settings: dict[str, dict[str, Any]], contexts: Contexts
+    ) -> None:
+        self._python, self._settings, self._contexts = python, settings, contexts
         self._address = ""
-        self._console = Path(os.devnull)
+        self._home = self._console = Path(os.devnull)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, home: Path) -> None:
         """Start it, and wait until it has used the GPU. ``Errors: Refused`` with its words."""
-        self._console = home / "console"
+        self._home, self._console = home, home / "console"
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -214,6 +221,9 @@ class Agent:
             self._process.terminate()
             self._process.wait()
             self._process = None  # not before: whoever is interrupted here stops it again
+            with contextlib.suppress(OSError, ValueError):
+                count = json.loads((self._home / "var/lib/gpud/contexts.json").read_bytes())
+                self._contexts.add(count["contexts"])
 
 
 def counters(text: str) -> dict[str, float]:
@@ -273,8 +283,8 @@ def intervals_s(*, wsl: bool) -> tuple[float, float]:
 def measured(study: Study) -> dict[str, Any]:
     """Run the workload in slices with and without gpud. ``Errors: Refused``, saying why not."""
     there, slice_s = study.there, study.seconds / SLICES
-    settings = compressed(there.child.library, study.seconds, wsl=there.wsl)
-    agent = Agent(interpreter(study.folder), settings)
+    settings = compressed(there.child.library, study.seconds, wsl=wsl())
+    agent = Agent(interpreter(study.folder), settings, there.own.contexts)
     slices: list[dict[str, Any]] = []
     rates: dict[bool, list[float]] = {True: [], False: []}
     with prepared(there, study.seed) as workload:
@@ -301,7 +311,7 @@ def measured(study: Study) -> dict[str, Any]:
     seen = effect(list(zip(rates[True], rates[False], strict=True)))
     did = summed(slices)
     seconds = sum(each["seconds"] for each in slices if each["gpud"])
-    times = pace(did, there.specs, seconds, wsl=there.wsl)
+    times = pace(did, there.specs, seconds, wsl=wsl())
     usual = Effect(seen.mean / times, seen.low / times, seen.high / times)
     return {
         "kernel": workload.kernel,
@@ -359,7 +369,8 @@ def interpreter(folder: Path) -> Path:
     venv.create(place, symlinks=True)
     python = place / "bin" / "python"
     (site,) = place.glob("lib/python*/site-packages")
-    known = [str(ROOT), *(entry for entry in sys.path if entry.endswith("-packages"))]
+    known = [f"import sys; sys.pycache_prefix = {str(folder / 'bytecode')!r}", str(ROOT)]
+    known += [entry for entry in sys.path if entry.endswith("-packages")]
     (site / "checkout.pth").write_text("\n".join(known) + "\n", encoding="utf-8")
     command = [str(python), "-I", "-c", "import gpud.agent.compose"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")

@@ -62,6 +62,12 @@ class ProbeRequest(_Request, frozen=True, tag="probe"):
     repeat: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
 
 
+class ContextsRequest(_Request, frozen=True, tag="contexts"):
+    """Count so many GPU contexts, which a program beside the agent makes."""
+
+    count: Annotated[int, msgspec.Meta(ge=1, le=1000)]
+
+
 class HistoryRequest(_Request, frozen=True, tag="history"):
     """Rows of the history: the newest ``limit``, or without a limit all, the oldest first."""
 
@@ -94,9 +100,10 @@ ApiRequest = (
     | ResetRequest
     | ForgetRequest
     | ProbeRequest
+    | ContextsRequest
     | HistoryRequest
-    | TopRequest
     | TelemetryRequest
+    | TopRequest
 )
 
 

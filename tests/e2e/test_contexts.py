@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud import client
+from gpud.core.requests import ContextsRequest, WaitLine
 from tests.e2e.program import QUICK, Program, cuda, only, program
 from tests.e2e.test_boot import LINUX, WSL2
 from tests.waiting import until
@@ -76,6 +79,13 @@ def test_contexts_are_counted_over_a_restart_and_once_spent_only_a_person_makes_
     assert f"gpud has made {BUDGET} GPU contexts since WSL started" in probe.stderr
     assert made(ledger) == before + 1
     until(lambda: counted(gpud) == BUDGET + 1, "the person's context in the count")
+
+    (line,) = client.ask(gpud.run_dir, ContextsRequest(count=3))
+    assert isinstance(line, WaitLine)
+    assert f"gpud has made {BUDGET + 4} GPU contexts since WSL started" in line.message
+    until(lambda: counted(gpud) == BUDGET + 4, "another program's contexts in the count")
+    _, event = gpud.events("probe_requested")
+    assert (event["contexts"], event["uid"]) == (3, os.geteuid())
 
 
 def test_on_plain_linux_each_round_makes_one_context_and_there_is_no_budget(gpud: Program) -> None:

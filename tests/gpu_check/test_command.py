@@ -121,6 +121,20 @@ def test_both_sides_run_in_turns_and_every_figure_is_kept(tmp_path: Path) -> Non
         assert line.split()[0] in page.read_text()
 
 
+def test_nothing_is_left_in_the_checkout(tmp_path: Path) -> None:
+    library = build_libcuda(tmp_path, SCRIPT)
+    tree = tmp_path / "tree"
+    for name in ("gpud", "deploy"):
+        bare = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tree / name, ignore=bare, symlinks=True)
+    before = sorted(tree.rglob("*"))
+    command = [sys.executable, "-S", str(tree / "deploy" / "gpu-check"), *GIVEN, "--pairs", "1"]
+    command += ["--only", "event", "--library", str(library), "--out", str(tmp_path / "out")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
+    assert ended.returncode in {0, 1}, ended.stderr
+    assert sorted(tree.rglob("*")) == before
+
+
 def test_both_sides_use_the_driver_that_gpud_finds(tmp_path: Path) -> None:
     """Under WSL the loader may know none, or a stray one that finds no GPU."""
     (place := tmp_path / "lib" / "wsl" / "lib").mkdir(parents=True)
@@ -241,7 +255,7 @@ def test_other_tools_on_the_path_are_asked_too(tmp_path: Path) -> None:
     assert "racecheck: NOT CLEAN in gpud_nbody: Race at gpud_nbody+0x10" in ended.stdout
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
 def test_whoever_ends_it_finds_nothing_left(tmp_path: Path, number: signal.Signals) -> None:
     path = with_tools(tmp_path, {"nvidia-smi": SMI})
     ledger, temporary = tmp_path / "ledger", tmp_path / "temporary"

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deploy.gpu_check import clocks, guest, main, spread, workload
+from deploy.gpu_check.contexts import Contexts
 from deploy.gpu_check.processes import Reference, Refused, Run
 from tests.child.running import GPU
 from tests.gpu_check.building import ROOT
@@ -25,6 +25,7 @@ from tests.standins.build import build_libcuda
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -62,7 +63,7 @@ def studied(folder: Path, *options: str, script: str = "") -> tuple[int, dict[st
     library = build_libcuda(folder, SCRIPT + script)
     given = ["--guest", "--library", str(library), "--out", str(folder / "out"), *options]
     (work := folder / "work").mkdir()
-    code = guest.study(main._arguments(given), work, lambda _: None)
+    code = guest.study(main._arguments(given), work, Contexts(print), print)
     (file,) = (folder / "out").glob("*-guest.json")
     return code, json.loads(file.read_text()), file.with_suffix(".md").read_text()
 
@@ -179,13 +180,23 @@ def test_variance_within_and_between_contexts_is_told_apart() -> None:
     assert spread.components([[110.0, 100.0, 100.0]] * 2).first == pytest.approx(1.1)
 
 
+def test_the_interpreter_of_the_agent_writes_nothing_into_the_checkout(tmp_path: Path) -> None:
+    python = workload.interpreter(tmp_path)
+    words = "import sys, gpud.agent.compose; print(sys.pycache_prefix)"
+    printed = subprocess.run(
+        [python, "-I", "-c", words], capture_output=True, text=True, check=True
+    )
+    assert printed.stdout.strip() == str(tmp_path / "bytecode")
+    assert list(tmp_path.glob("bytecode/**/compose*.pyc"))
+
+
 def test_a_metric_has_moved_where_its_ranges_do_not_touch() -> None:
     usual = {"a": [1.0, 1.1], "b": [1.0, 1.1], "c": [1.0, 1.001]}
     changed = {"a": [2.0, 2.2], "b": [1.05, 2.0], "c": [1.002, 1.003], "d": [1.0, 1.0]}
     assert spread.moved(usual, changed) == {"a": pytest.approx(2)}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", main.ENDING)
 def test_whoever_ends_it_beside_a_workload_finds_nothing_left(
     tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -219,7 +230,7 @@ def test_an_interruption_is_not_lost_in_a_workload_that_was_wrong(tmp_path: Path
     program.write_text("#!/bin/sh\necho kernel\necho 1 1\ncat\nexit 1\n")
     program.chmod(0o755)
     child = SimpleNamespace(run=lambda *_: Run({}, {}, None, {"n": 128}))
-    own = Reference(program, (), "gpud_")
+    own = Reference(program, (), "gpud_", Contexts(print))
     there: Any = SimpleNamespace(child=child, specs={"matmul": {}}, uuid=GPU, own=own, cublas=None)
 
     def multiply(end: Callable[[], object]) -> None:
@@ -298,7 +309,7 @@ def test_runs_begin_when_nvidia_smi_has_answered(
     monkeypatch.setenv("PATH", with_tools(tmp_path, {"nvidia-smi": smi}))
     late = threading.Thread(target=answers.write_text, args=("2475, 10501, 61, [N/A], 812\n",))
     late.start()
-    with clocks.followed("GPU") as seen:
+    with clocks.followed("GPU", print) as seen:
         assert seen.between(0, math.inf)["sm_mhz"] == 2475
     late.join()
 
@@ -310,9 +321,30 @@ def test_an_nvidia_smi_without_an_answer_is_not_waited_for_without_end(
     monkeypatch.setattr(clocks, "FIRST_S", 30.0 if "exit" in words else 0.1)
     path = with_tools(tmp_path, {"nvidia-smi": f"#!/bin/sh\n{words}\n"})
     monkeypatch.setenv("PATH", path)
-    with clocks.followed("GPU") as seen:
+    with clocks.followed("GPU", print) as seen:
         assert seen.between(0, math.inf) == {}
         assert seen.begun.is_set() == ("exit" in words)
+    assert using(tmp_path / "bin" / "nvidia-smi", "cmdline") == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it is left
+def test_an_nvidia_smi_that_hangs_in_wsl2_gets_no_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its driver is that of the probes."""
+    monkeypatch.setattr("platform.release", lambda: "6.6.87.2-microsoft-standard-WSL2")
+    monkeypatch.setattr(clocks, "FIRST_S", 0.1)
+    returns = tmp_path / "returns"
+    os.mkfifo(returns)
+    smi = f"#!/bin/sh\nread line <'{returns}'\n"
+    monkeypatch.setenv("PATH", with_tools(tmp_path, {"nvidia-smi": smi}))
+    said: list[str] = []
+    with clocks.followed("GPU", said.append):
+        pass
+    (pid,) = using(tmp_path / "bin" / "nvidia-smi", "cmdline")
+    assert f"nvidia-smi (process {pid}) does not answer and was left alone" in said[0]
+    returns.write_text("at last\n")
+    until(lambda: not using(tmp_path / "bin" / "nvidia-smi", "cmdline"), "its own end")
 
 
 def test_a_day_is_compressed_but_no_round_comes_sooner_than_the_settings_allow() -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from deploy.gpu_check.toolchain import HERE
+from gpud.child import throughput, warmup
 from tests.child import running
 from tests.child.running import GPU
 from tests.gpu_check.building import KERNELS, host_cublas, program, reference_library
@@ -84,6 +86,17 @@ def test_rates_are_what_the_driver_was_told_to_give(reference: Path, tmp_path: P
         assert figures[name]["median"] == pytest.approx(value, rel=0.01), name
         assert figures[name]["settled"] is True, name
     assert figures["submit_cold"]["settled"] is False
+
+
+def test_batches_of_the_c_program_are_as_long_and_as_many_as_those_of_gpud() -> None:
+    text = (HERE / "measure.h").read_text()
+    for constant in (
+        f"BATCHES = {throughput.RUNS},",
+        f"LONGER = {throughput.LONGER},",
+        f"#define BATCH_S {throughput.BATCH_S:g}\n",
+        f"#define WARM_UP_S {warmup.LONGEST_S:.1f} ",
+    ):
+        assert constant in text
 
 
 @pytest.mark.parametrize("probe", ["sync", "memory_latency"])

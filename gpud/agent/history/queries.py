@@ -353,13 +353,15 @@ def probes(connection: sqlite3.Connection) -> tuple[str, ...]:
     return tuple(sorted(name for (name,) in typed(rows, tuple[str])))
 
 
+_OF_PROBES: Final = ":probes = '[]' OR probe IN (SELECT value FROM json_each(:probes))"
+
+
 def modes(connection: sqlite3.Connection, probes: Sequence[str]) -> tuple[str, ...]:
     """Return the modes of these probes, or of all, in the newest runs and in any hour."""
     rows = connection.execute(
-        "SELECT mode FROM rollups WHERE ?1 = '[]' OR probe IN (SELECT value FROM json_each(?1))"
-        " UNION SELECT mode FROM samples WHERE run_id IN (SELECT id FROM runs"
-        " WHERE ?1 = '[]' OR probe IN (SELECT value FROM json_each(?1)) ORDER BY id DESC LIMIT ?2)",
-        (json.dumps(probes), RECENT_RUNS),
+        f"SELECT mode FROM rollups WHERE {_OF_PROBES} UNION SELECT mode FROM samples"  # noqa: S608
+        f" WHERE run_id IN (SELECT id FROM runs WHERE {_OF_PROBES} ORDER BY id DESC LIMIT :recent)",
+        {"probes": json.dumps(probes), "recent": RECENT_RUNS},
     )
     return tuple(sorted(mode for (mode,) in typed(rows, tuple[str])))
 
@@ -378,9 +380,9 @@ def gpus(connection: sqlite3.Connection) -> tuple[str, ...]:
 def has_mode(connection: sqlite3.Connection, probe: str, mode: str) -> bool:
     """Return whether a probe had a mode in one of its newest runs, or in any hour."""
     (had,) = connection.execute(
-        "SELECT EXISTS (SELECT 1 FROM samples WHERE mode = ?1 AND run_id IN"
-        " (SELECT id FROM runs WHERE probe = ?2 ORDER BY finished_s DESC LIMIT ?3))"
-        " OR EXISTS (SELECT 1 FROM rollups WHERE probe = ?2 AND mode = ?1)",
-        (mode, probe, RECENT_RUNS),
+        "SELECT EXISTS (SELECT 1 FROM samples WHERE mode = :mode AND run_id IN"
+        " (SELECT id FROM runs WHERE probe = :probe ORDER BY finished_s DESC LIMIT :recent))"
+        " OR EXISTS (SELECT 1 FROM rollups WHERE probe = :probe AND mode = :mode)",
+        {"mode": mode, "probe": probe, "recent": RECENT_RUNS},
     ).fetchone()
     return bool(had)

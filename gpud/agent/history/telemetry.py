@@ -233,9 +233,9 @@ def _checked(
     steps, step_s = query.steps, HOUR_S if query.hourly else MINUTE_S
     where, values = _where(query.gpus, step_s, steps.since_s, steps.until_s)
     merged = connection.execute(
-        f"SELECT ?1, at_s / ?1 * ?1, gpu_uuid, sum(n), {_MERGED} FROM telemetry WHERE {where}"  # noqa: S608
+        f"SELECT ?, at_s / ? * ?, gpu_uuid, sum(n), {_MERGED} FROM telemetry WHERE {where}"  # noqa: S608
         " GROUP BY 3, 2 ORDER BY 3, 2",
-        (steps.length_s, *values),
+        (*[steps.length_s] * 3, *values),
     )
     rows = ((*row[:4], row[4:]) for row in merged)
     by_gpu: dict[str, list[TelemetryRow]] = {}

@@ -28,6 +28,11 @@ MOST: Final = 1_000_000
 OF_A_ROUND: Final = 2
 """Contexts of a round on one GPU, within a budget: one, and one more after it was lost."""
 
+SPENT: Final = (
+    "gpud has made {used} GPU contexts since WSL started, of {budget} that it may; this run makes "
+    "another. If the GPU fails: `wsl --shutdown` from Windows"
+)
+
 Number = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Moment = Annotated[float, msgspec.Meta(ge=0)]
 
@@ -85,11 +90,16 @@ class GpuContexts:
         """Whether the contexts that a round may lose on a GPU are made. Without a budget never."""
         return self.budget is not None and self._of_round[gpu] >= OF_A_ROUND
 
-    def made(self, gpu: str = "") -> None:
-        """Count a context on a GPU, ``""`` where it is not known. Errors: none."""
-        self._of_round[gpu] += 1
+    @property
+    def warning(self) -> str | None:
+        """What to tell a person whose work makes another context than the budget has."""
+        return SPENT.format(used=self.used, budget=self.budget) if self.spent else None
+
+    def made(self, gpu: str = "", count: int = 1) -> None:
+        """Count contexts on a GPU, ``""`` where it is not known. Errors: none."""
+        self._of_round[gpu] += count
         self._look()  # `gpud probe` may have counted meanwhile
-        self._keep(replace(self._count, contexts=self.used + 1, last_mono_s=time.monotonic()))
+        self._keep(replace(self._count, contexts=self.used + count, last_mono_s=time.monotonic()))
 
     def round_begun(self) -> None:
         """Count a round. Errors: none."""

@@ -65,10 +65,6 @@ REPEAT_S: Final = 20.0
 RESTING: Final = frozenset({Skip.BOOT_GRACE, Skip.RESUMED, Skip.CLOCK_JUMPED})
 """Reasons for which GPU work waits for a moment that is known."""
 REMEMBERED_S: Final = 30 * 86400.0
-SPENT: Final = (
-    "gpud has made {used} GPU contexts since WSL started, of {budget} that it may; this run makes "
-    "another. If the GPU fails: `wsl --shutdown` from Windows"
-)
 NOT_COUNTED: Final = (
     "you may not write gpud's count of GPU contexts: those of this run are not in it (run "
     "`gpud up` first, then the agent counts them)"
@@ -143,9 +139,7 @@ class Session:
     def _spent(self) -> str | None:
         """Return the warning before a run that makes more GPU contexts than the budget has."""
         contexts = self._launcher.contexts
-        if contexts is None or not contexts.spent:
-            return None
-        return SPENT.format(used=contexts.used, budget=contexts.budget)
+        return None if contexts is None else contexts.warning
 
     def _not_counted(self) -> Sequence[str]:
         """Return a line where contexts were made and could not be counted."""

@@ -23,6 +23,7 @@ from gpud.core.requests import (
     AckRequest,
     AlertLine,
     ChoiceLine,
+    ContextsRequest,
     ForgetRequest,
     GpuLine,
     HistoryRequest,
@@ -30,6 +31,7 @@ from gpud.core.requests import (
     ResetRequest,
     TelemetryRequest,
     TopRequest,
+    WaitLine,
 )
 
 if TYPE_CHECKING:
@@ -74,25 +76,28 @@ class Actions:
         self._probing = asyncio.Lock()
         self._waiting = False
 
-    def answer(  # noqa: PLR0911  # one for each request
+    def answer(  # one for each request
         self, request: ApiRequest, uid: int
     ) -> AsyncGenerator[AnswerLine | bytes, None]:
         """Do what is asked, and give the lines of the answer. Errors: ``GpudError``."""
         match request:
             case AckRequest():
-                return self._acknowledge(request, uid)
+                lines = self._acknowledge(request, uid)
             case AcceptRequest():
-                return self._accept(request, uid)
+                lines = self._accept(request, uid)
             case ResetRequest():
-                return self._reset(request, uid)
+                lines = self._reset(request, uid)
             case ForgetRequest():
-                return self._forget(request, uid)
+                lines = self._forget(request, uid)
             case HistoryRequest() | TelemetryRequest():
-                return self._rows(request)
+                lines = self._rows(request)
             case ProbeRequest():
-                return self._probe(request, uid)
+                lines = self._probe(request, uid)
+            case ContextsRequest():
+                lines = self._count_contexts(request, uid)
             case TopRequest():
-                return self._watching.lines()
+                lines = self._watching.lines()
+        return lines
 
     def _rows(
         self, request: HistoryRequest | TelemetryRequest
@@ -133,6 +138,16 @@ class Actions:
         await self._changes.forget(gpus, uid)
         for uuid, gpu in gpus.items():
             yield GpuLine(uuid=uuid, name=gpu.name)
+
+    async def _count_contexts(
+        self, request: ContextsRequest, uid: int
+    ) -> AsyncGenerator[AnswerLine | bytes, None]:
+        event = Entry(time.time(), PROBE_REQUESTED, {"contexts": request.count, "uid": uid})
+        await self._history.write(records.write_events, [event])
+        if (contexts := self._launcher.contexts) is not None:
+            contexts.made(count=request.count)
+            if (words := contexts.warning) is not None:
+                yield WaitLine(message=words)
 
     async def _probe(
         self, request: ProbeRequest, uid: int

@@ -36,7 +36,7 @@ def code(gpud: Program, method: str, path: str) -> int:
 
 
 def test_the_socket_has_these_acts() -> None:
-    assert set(ACTS) == {"ack", "accept", "reset", "forget", "probe", "top"}
+    assert set(ACTS) == {"ack", "accept", "reset", "forget", "probe", "top", "contexts"}
 
 
 @pytest.mark.parametrize("act", ACTS)
