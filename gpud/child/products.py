@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 LIMITS = (512, 1024, 2048, 4096)
 """Of n: the largest that a GPU multiplies within a batch. Few, so that n stays what it was."""
 BAND = 64
-POOL = 1 << 20  # elements
-CHECKED = 64
+POOL = 1 << 19  # elements
+CHECKED = 8
 POISON = 0x7FFFFFFF  # NaN in FP32 and FP64, and no sum in whole numbers
 VALUES = tuple(byte % 17 - 8 for byte in range(256))
 """What a random byte stands for."""
@@ -57,8 +57,9 @@ class NumberType(Record):
         """Write the values of random bytes as a kernel takes them."""
         written = [struct.pack(f"<{self.code}", value)[self.dropped :] for value in VALUES]
         content = bytearray(len(raw) * self.size)
-        for place in range(self.size):
-            content[place :: self.size] = raw.translate(bytes(each[place] for each in written))
+        for place, written_bytes in enumerate(map(bytes, zip(*written, strict=True))):
+            if any(written_bytes):  # whole numbers leave most bytes of a fraction at zero
+                content[place :: self.size] = raw.translate(written_bytes)
         return bytes(content)
 
     def decoded(self, content: bytes) -> float:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 def test_every_launch_is_one_that_was_asked_for(tmp_path: Path) -> None:
     counts = {mode: sample["n"] for mode, sample in scripted(tmp_path, "launch").samples.items()}
     cold = {"submit_cold": 250, "roundtrip_cold": 50, "pipelined_cold": 5}
-    warm = {"submit": 2000, "roundtrip": 300, "pipelined": 5, "graph": 5}
+    warm = {"submit": 1000, "roundtrip": 250, "pipelined": 5, "graph": 5}
     assert counts == {**cold, **warm, "first_launch": 1}
 
 
 @pytest.mark.parametrize(
-    "before", [0, 1, 250, 251, 300, 301, 1300, 1301, 1400, 1600, 1900, 3000, 3900, 4200, 5200, 5500]
+    "before", [0, 1, 250, 251, 300, 301, 1300, 1301, 1400, 1600, 1900, 2500, 2850, 3150, 4150, 4450]
 )
 def test_one_refused_launch_spoils_the_run_wherever_it_is(tmp_path: Path, before: int) -> None:
     """The driver then goes on as if nothing had been."""

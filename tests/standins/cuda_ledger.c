@@ -19,6 +19,7 @@ static struct usage {
 
 static int descriptor = -1;
 static int64_t compute_ns;
+static int computing; /* functions that compute, one within the other: the outermost counts */
 
 static int64_t processor_ns(void)
 {
@@ -29,12 +30,12 @@ static int64_t processor_ns(void)
 
 int64_t ledger_compute(void)
 {
-    return descriptor < 0 ? 0 : processor_ns();
+    return descriptor < 0 || computing++ ? 0 : processor_ns();
 }
 
 void ledger_computed(const int64_t *begun)
 {
-    if (descriptor >= 0)
+    if (descriptor >= 0 && !--computing)
         compute_ns += processor_ns() - *begun;
 }
 

@@ -344,6 +344,7 @@ CUresult memory_add(CUdeviceptr address, uint32_t delta)
 
 CUresult memory_link(CUdeviceptr ring, uint64_t n, uint32_t factor, uint32_t step)
 {
+    COMPUTING;
     struct region *region = find(ring, n * LINE);
     if (!region || ring % LINE)
         return ILLEGAL_ADDRESS;
@@ -357,6 +358,7 @@ CUresult memory_link(CUdeviceptr ring, uint64_t n, uint32_t factor, uint32_t ste
 
 CUresult memory_chase(CUdeviceptr place, uint64_t loads, uint64_t *size)
 {
+    COMPUTING;
     struct region *own = find(place, 8), *region = NULL;
     CUdeviceptr next;
     if (!own || place % 8)

@@ -35,12 +35,13 @@ static float from_half(uint16_t half)
     return half >> 15 ? -size : size;
 }
 
-static float halves[1 << 16];
-
-__attribute__((constructor)) static void know_halves(void)
+static float of_half(uint16_t bits)
 {
-    for (unsigned bits = 0; bits < 1 << 16; bits++)
-        halves[bits] = from_half((uint16_t)bits);
+    static float halves[1 << 16];
+    if (!halves[1])
+        for (unsigned each = 0; each < 1 << 16; each++)
+            halves[each] = from_half((uint16_t)each);
+    return halves[bits];
 }
 
 static float from_bf16(uint16_t bits)
@@ -52,7 +53,7 @@ static float from_bf16(uint16_t bits)
 }
 
 #define ITSELF(value) (value)
-#define HALF(value) halves[value]
+#define HALF(value) of_half(value)
 #define NO_WHOLE_NUMBER (INT64_C(1) << 30)
 
 static int64_t whole(double value)
@@ -218,6 +219,7 @@ static void add_product(const struct work *work, const uint64_t *weights, uint64
 
 CUresult run_sums(struct kernel *kernel, const struct launch *launch, double *cost_ns)
 {
+    COMPUTING;
     size_t type = 0;
     while (strcmp(sums_of[type].kernel, kernel->name))
         type++;

@@ -12,6 +12,7 @@ from gpud.core.sample import Failure, Reason
 LARGEST = 4 << 20
 
 
+@cache
 def image(kernel: str) -> tuple[str, bytes]:
     """Give the name and the text of the PTX file that defines ``kernel``.
 

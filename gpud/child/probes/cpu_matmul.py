@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from operator import mul
 from typing import TYPE_CHECKING
 
 from gpud.child.device import Call, Outcome, wrong
@@ -36,9 +37,8 @@ def run(cpu: Cpu, budget: Budget, seed: int) -> Outcome:
     """
     np, chance = cpu.numpy, random.Random(seed)  # noqa: S311  # test data, not a secret
     # Small integers: every partial sum is exact in FP32, so equality is the test.
-    left = [chance.randrange(-8, 9) for _ in range(N * N)]
-    right = [chance.randrange(-8, 9) for _ in range(N * N)]
-    a, b = (np.array(values, np.float32).reshape(N, N) for values in (left, right))
+    drawn = np.frombuffer(chance.randbytes(2 * N * N), np.uint8) % 17
+    a, b = (drawn.astype(np.float32) - 8).reshape(2, N, N)
     product = np.zeros((N, N), np.float32)
 
     def multiply() -> int:
@@ -50,6 +50,6 @@ def run(cpu: Cpu, budget: Budget, seed: int) -> Outcome:
     multiply()
     for _ in range(CHECKED):
         row, column = chance.randrange(N), chance.randrange(N)
-        if product[row, column] != sum(left[row * N + k] * right[k * N + column] for k in range(N)):
+        if product[row, column] != sum(map(mul, a[row].tolist(), b[:, column].tolist())):
             raise wrong(f"element ({row}, {column}) is wrong")
     return series.outcome(SPEC, {"n": N})

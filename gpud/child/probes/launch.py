@@ -54,7 +54,7 @@ SPEC = ProbeSpec(
 )
 
 COLD_SUBMISSIONS, COLD_ROUND_TRIPS, COLD_ROWS = 250, 50, 5
-SUBMISSIONS, ROUND_TRIPS, ROWS = 2000, 300, 5
+SUBMISSIONS, ROUND_TRIPS, ROWS = 1000, 250, 5
 ROW = 200
 FIRST = tuple(mode for mode in SPEC.modes if mode == "first_launch" or mode.endswith("_cold"))
 NOT_FRESH = "measured only where nothing has run before in the same process"
@@ -70,7 +70,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
 
     The first and those right after idle only in a context in which nothing has run before.
 
-    Shapes: 2,000 submissions, 300 round trips, 5 rows and 5 graphs of 200; fewer right after idle.
+    Shapes: 1,000 submissions, 250 round trips, 5 rows and 5 graphs of 200; fewer right after idle.
     Units: seconds per launch.
     Errors: ``ProbeError``; a wrong count publishes nothing.
     """

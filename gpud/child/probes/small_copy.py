@@ -35,7 +35,7 @@ SPEC = ProbeSpec(
     every=5,
 )
 
-COPIES = 300
+COPIES = 250
 WARM_UP = 20
 WARM_RUN_S, WARM_GPU_S = 0.0005, 0.003
 
@@ -43,7 +43,7 @@ WARM_RUN_S, WARM_GPU_S = 0.0005, 0.003
 def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     """Copy in, out, and in and out again, and wait each time.
 
-    Shapes: uint8[4] and uint8[4096], 300 of each mode. Units: seconds of host time.
+    Shapes: uint8[4] and uint8[4096], 250 of each mode. Units: seconds of host time.
     Errors: ``ProbeError``; a byte that does not come back publishes nothing.
     """
     largest = max(SIZES.values())
