@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import ModuleType

@@ -14,7 +14,6 @@ import os
 import select
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from gpud import discovery, regular_file
 from gpud.child import kernels, probes
@@ -33,6 +32,7 @@ from gpud.core.sample import (
     Unit,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 import struct
 from operator import sub, truediv
-from typing import TYPE_CHECKING, Final
 
 from gpud.core.stats import median
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Final
 
     from gpud.child.cuda_gpu import Gpu
     from gpud.child.device import Kernel

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
 
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Failure, Reason
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from gpud.child.device import Call
     from gpud.core.sample import Condition, Job
 

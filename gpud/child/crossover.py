@@ -7,14 +7,14 @@ sides of what is left are measured once more before they are believed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
-
 from gpud.core.record import Record
 from gpud.core.sample import Point
 from gpud.core.stats import median
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from typing import TypeAlias
 
 Cost: TypeAlias = "Callable[[int], float]"
 """Do the work of one size once; seconds."""

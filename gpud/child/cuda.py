@@ -11,7 +11,6 @@ import ctypes
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Any
 
 from gpud import regular_file
 from gpud.child.cuda_api import FUNCTIONS, OPTIONAL, SIZE
@@ -21,8 +20,10 @@ from gpud.core.errors import ProbeError
 from gpud.core.record import replace
 from gpud.core.sample import Device, Failure, Inventory, Job, Reason
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from gpud.child.progress import Progress
 

@@ -6,9 +6,12 @@ Source: cuda.h. Suffixes matter: the unsuffixed forms of these functions have 32
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 from gpud.child.libc import LAUNCH_PROTOTYPE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 HANDLE = ctypes.c_void_p
 DEVICE = ctypes.c_int

@@ -10,7 +10,6 @@ import ctypes
 import math
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 from gpud.child.cuda import Driver
 from gpud.child.cuda_api import FUNCTIONS, GRAPH, OPTIONAL, POINTER, SIZE, KernelNode
@@ -22,8 +21,10 @@ from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Device, Failure, Job, Reason
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
 
     from gpud.child.device import Argument
     from gpud.child.progress import Progress

@@ -6,15 +6,15 @@ clock around ``real`` sees the driver and one fixed overhead, and ``null`` has t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
-
 from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
 from gpud.core.record import Record
 from gpud.core.sample import Failure, Reason
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeAlias
 
     from gpud.core.sample import Condition, Missing, Point, Sample
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import time
 from array import array
-from typing import TYPE_CHECKING
 
 from gpud.child.device import wrong
 from gpud.child.summary import summarised
@@ -32,6 +31,7 @@ from gpud.child.warmup import sized
 from gpud.core.record import Record, replace
 from gpud.core.stats import median
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Any
 
 LAUNCH_PROTOTYPE: tuple[Any, ...] = (
     ctypes.c_void_p,  # function

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import time
-from typing import TYPE_CHECKING, Final
 
 from gpud.child import kernels
 from gpud.child.cuda_api import POINTER, SIZE
@@ -17,7 +16,10 @@ from gpud.core.errors import ProbeError
 from gpud.core.record import Record
 from gpud.core.sample import Failure
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Final
+
     from gpud.child.cuda import Driver
 
 JIT_LOG, JIT_LOG_SIZE = 5, 6  # CU_JIT_ERROR_LOG_BUFFER and its size

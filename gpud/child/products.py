@@ -11,7 +11,6 @@ import random
 import struct
 from itertools import chain
 from operator import mul
-from typing import TYPE_CHECKING
 
 from gpud.child import whole
 from gpud.child.device import Buffer, short_of, wrong
@@ -19,6 +18,7 @@ from gpud.child.throughput import chosen, elapsed, measured
 from gpud.core.record import Record
 from gpud.core.sample import Missing, Reason
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

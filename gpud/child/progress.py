@@ -14,13 +14,13 @@ import os
 import signal
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from gpud.core import progress
 from gpud.core.errors import GpudError, ProbeError
 from gpud.core.record import values
 from gpud.core.sample import Failure, Reason
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

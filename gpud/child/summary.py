@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from gpud.core.sample import Buckets, Peak, Sample, Unit
 from gpud.core.stats import LATENCY_BOUNDS_S, median, percentile, quantile
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias, cast
 
 from gpud.child.device import Outcome, plausible
 from gpud.child.progress import TOO_SLOW
@@ -23,8 +22,10 @@ from gpud.core.record import Record
 from gpud.core.sample import Failure, Reason
 from gpud.core.stats import median
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
     from gpud.child.cpu import Cpu
     from gpud.child.cuda_gpu import Gpu
@@ -146,7 +147,7 @@ def measured(  # noqa: PLR0913  # the last two have one use each
     Errors: ``ProbeError``; budget_exceeded where not even five batches fit.
     """
     on_gpu = timed is None and call.kernel is not None
-    waking = Waking(cast("Gpu", device), call) if on_gpu else None
+    waking = Waking(device, call) if on_gpu else None  # type: ignore[arg-type]  # no ``Cpu``
 
     def batch(repeats: int) -> float:
         taken_s = device.timed(call, repeats) if timed is None else timed(repeats)

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
 
 from gpud.child.clock import SmClock
 from gpud.child.device import BLOCK, plausible
 from gpud.core.record import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 

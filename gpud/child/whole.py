@@ -9,12 +9,12 @@ is no multiple of 2^32.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
 from gpud.child.device import wrong
 from gpud.child.throughput import elapsed
 from gpud.core.record import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import random
 

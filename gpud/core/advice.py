@@ -8,13 +8,14 @@ chosen where the platform is known. Standard library only: the child uses it too
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
 
 from gpud.core import wsl
 from gpud.core.record import replace
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Final
 
     from gpud.core.sample import Failure
 

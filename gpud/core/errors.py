@@ -19,8 +19,7 @@ for the person at the terminal: it names the thing and, where there is one, the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpud.core.sample import Failure
 

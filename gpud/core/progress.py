@@ -9,12 +9,13 @@ and map the memory.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
 
 from gpud.core.record import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Final
 
 SIZE: Final = 1 << 20
 CALL: Final = slice(0, 160)

@@ -7,9 +7,16 @@ a child, and one is begun every minute. To everybody else a record is a frozen d
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, dataclass_transform
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeVar, dataclass_transform
 
-T = TypeVar("T")
+    T = TypeVar("T")
+else:
+
+    def dataclass_transform(**_: object) -> object:
+        """Say nothing to who runs it."""
+        return lambda kind: kind
 
 
 class _Fields:

@@ -7,9 +7,12 @@ and ``progress``, no more of core.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, TypeAlias
 
 from gpud.core.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
 
 SCHEMA_VERSION = 1
 """Of every JSON document that crosses a process boundary."""

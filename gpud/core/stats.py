@@ -6,10 +6,9 @@ a figure can be checked against any textbook tool.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gpud.core.sample import Buckets
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

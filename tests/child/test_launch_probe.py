@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +21,13 @@ def test_every_launch_is_one_that_was_asked_for(tmp_path: Path) -> None:
     cold = {"submit_cold": 250, "roundtrip_cold": 50, "pipelined_cold": 5}
     warm = {"submit": 1000, "roundtrip": 250, "pipelined": 5, "graph": 5}
     assert counts == {**cold, **warm, "first_launch": 1}
+
+
+def test_round_imports_nothing_that_takes_long() -> None:
+    modules = "gpud.child.__main__, gpud.child.cuda_gpu, gpud.child.probes.launch"
+    line = [sys.executable, "-I", "-c", f"import sys, {modules}; print(*sys.modules)"]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert not {"typing", "dataclasses", "inspect", "pathlib"} & set(done.stdout.split())
 
 
 @pytest.mark.parametrize(

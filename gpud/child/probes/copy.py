@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING
 
 from gpud.child.device import Buffer, HostBuffer, Outcome, short_of, wrong
 from gpud.child.summary import summarised
@@ -16,6 +15,7 @@ from gpud.child.throughput import chosen, elapsed, measured
 from gpud.core.record import Record
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
     from gpud.child.device import Call

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from gpud.child.device import Outcome
 from gpud.child.libc import LAUNCH_PROTOTYPE, null_call
 from gpud.child.summary import summarised
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpud.child.cpu import Cpu
     from gpud.child.progress import Budget

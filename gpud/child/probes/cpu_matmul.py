@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from operator import mul
-from typing import TYPE_CHECKING
 
 from gpud.child.device import Call, Outcome, wrong
 from gpud.child.throughput import measured
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpud.child.cpu import Cpu
     from gpud.child.progress import Budget

@@ -7,7 +7,6 @@ cores its BLAS takes, against copying two matrices in, one launch, and copying t
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
 
 from gpud.child.cpu import load_numpy
 from gpud.child.crossover import LADDER, Allowance, crossing
@@ -17,7 +16,10 @@ from gpud.child.throughput import chosen
 from gpud.child.warmup import warm
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from gpud.child.crossover import Crossing
     from gpud.child.cuda_gpu import Gpu
     from gpud.child.device import Call

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
 from gpud.child.device import Buffer, Outcome, short_of, wrong
 from gpud.child.throughput import beyond_caches, chosen, elapsed, measured, parts
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
     from gpud.child.device import Call

@@ -5,8 +5,6 @@ A driver whose events have become slow makes all rates worse by a little; here i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gpud.child.device import Outcome
 from gpud.child.latency import BURST, gpu_time, occupying, single_calls, verify_launches
 from gpud.child.summary import summarised
@@ -14,6 +12,7 @@ from gpud.child.warmup import warm
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
 from gpud.core.stats import median
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
     from gpud.child.progress import Budget

@@ -7,7 +7,6 @@ the last round: the modes that end in ``_cold`` are what an interactive program 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from gpud.child.device import Outcome
 from gpud.child.latency import (
@@ -25,6 +24,7 @@ from gpud.core.errors import ProbeError
 from gpud.core.record import replace
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
     from gpud.child.device import Call

@@ -6,8 +6,6 @@ slows both is the GPU or its clocks; what slows the first alone is the compiler.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gpud.child import kernels
 from gpud.child.device import Outcome
 from gpud.child.products import PLAIN, product
@@ -15,6 +13,7 @@ from gpud.core.errors import ProbeError
 from gpud.core.record import replace
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
     from gpud.child.products import Method

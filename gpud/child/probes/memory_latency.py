@@ -5,8 +5,6 @@ Throughput hides latency behind thousands of threads; one thread that waits for 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gpud.child.device import BLOCK, Buffer, Outcome, short_of, wrong
 from gpud.child.latency import gpu_time, occupying
 from gpud.child.summary import summarised
@@ -14,6 +12,7 @@ from gpud.child.warmup import warm
 from gpud.core.record import Record
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Unit
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
     from gpud.child.device import Call

@@ -10,12 +10,12 @@ import math
 import random
 import struct
 from array import array
-from typing import TYPE_CHECKING
 
 from gpud.child.device import BLOCK, Outcome, short_of, wrong
 from gpud.child.throughput import chosen, elapsed, measured
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gpud.child.device import Outcome
 from gpud.child.products import (
     BF16,
@@ -19,6 +17,7 @@ from gpud.child.products import (
 from gpud.child.summary import summarised
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
     from gpud.child.progress import Budget

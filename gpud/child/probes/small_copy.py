@@ -6,13 +6,13 @@ The bytes are next to nothing; what is measured is the way through driver, bus a
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
 from gpud.child.device import Outcome, wrong
 from gpud.child.latency import behind_load, bounded, sequences
 from gpud.child.warmup import warm
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
     from gpud.child.device import Buffer, Call, HostBuffer

@@ -6,8 +6,6 @@ of the host. A query makes a driver send what it has gathered.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gpud.child.device import Outcome
 from gpud.child.latency import (
     BURST,
@@ -21,6 +19,7 @@ from gpud.child.warmup import warm
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
     from gpud.child.device import Call

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gpud.child.device import Outcome
 from gpud.child.products import TENSOR, lacking, product, shares
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
     from gpud.child.progress import Budget
