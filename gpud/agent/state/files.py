@@ -41,9 +41,13 @@ def publish_root_status(path: Path, board: Board, now: Instant) -> None:
     comparison = None if report is None else runs.comparison(snapshot, report)
     root = RootState(report, silent, comparison)
     measure = runs.with_container_probe(snapshot, report)
+    before = snapshot.root
+    same = report is not None and before.report is not None and report.says_same(before.report)
     if measure != snapshot.measure:
         board.publish(root=root, measure=measure)
-    elif root != snapshot.root:
+    elif same and comparison == before.comparison:
+        board.renew(root)
+    elif root != before:
         board.publish(root=root)
 
 
@@ -101,7 +105,7 @@ async def check_settings(config: Path, home: str, board: Board) -> None:
     board.set_health("settings", Health(level, reason, words or None, fix))
 
 
-LATEST_S: Final = 5.0
+LATEST_S: Final = 6.0
 """The file is written so often without a change, too: its age says whether the agent lives."""
 NAME: Final = "status_file"
 """The component of ``health``."""
