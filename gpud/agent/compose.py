@@ -182,8 +182,7 @@ class Agent:
         every, plan, pipeline = self.schedule.every, self.settings.schedule, self.pipeline
         jitter = plan.jitter_ratio
         every(plan.telemetry_interval_s, "telemetry", self._collect)
-        rounds = self.rounds
-        every(rounds.interval_s, "round", pipeline.round, rounds, jitter_ratio=jitter)
+        every(self.rounds.interval_s, "round", self._round, jitter_ratio=jitter)
         every(
             retention.EVERY_S,
             "retention",
@@ -269,10 +268,15 @@ class Agent:
         self.board.publish(measure=with_children(self.board.read().measure))
 
     async def _ticks(self) -> None:
-        """Tick each second; as a job of the schedule that would be six turns of the loop."""
+        """Tick again and again; as a job of the schedule that would be six turns of the loop."""
         while True:
             self._tick()
             await asyncio.sleep(to_tick_s())
+
+    async def _round(self) -> None:
+        """Run a round, which rests where the machine slept since the last tick."""
+        self.clock_watch.look(now())
+        await self.pipeline.round(self.rounds)
 
     def _tick(self) -> None:
         """Compare the clocks, publish pace and root's status, then look for known faults."""

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 import msgspec
+from msgspec import structs
 
 from gpud.core.sample import SCHEMA_VERSION, Failure
 
@@ -218,3 +219,10 @@ class RootReport(msgspec.Struct, frozen=True):
     containers: ContainersReport | None = None
     kernel_log: KernelLogReport | None = None
     schema_version: int = SCHEMA_VERSION
+
+    def says_same(self, other: RootReport) -> bool:
+        """Return whether ``other`` differs in its moment and the time of a ping alone."""
+        dockerd = structs.replace(self.dockerd, ping_s=other.dockerd.ping_s)
+        written_s, beat_s = other.written_s, other.beat_s
+        same = structs.replace(self, dockerd=dockerd, written_s=written_s, beat_s=beat_s)
+        return same == other

@@ -1,4 +1,4 @@
-"""The delivery of alerts: every second each sink gets what is due to it.
+"""The delivery of alerts: at each tick each sink gets what is due to it.
 
 While one message is on its way to a sink no other waits behind it, so after an outage a sink gets
 the present state. What the sinks were sent is kept in the history: a restart repeats nothing.
@@ -20,7 +20,7 @@ from gpud.agent.alerts.sink import TIMEOUT_S, attempt
 from gpud.agent.alerts.state import saved_state
 from gpud.agent.history import records
 from gpud.agent.history.records import SavedState, encoded
-from gpud.agent.ticks import to_tick_s
+from gpud.agent.ticks import TICK_S, to_tick_s
 from gpud.core.alerts import SINK_FAILING, Alert, Severity, SinkState
 from gpud.core.clock import Backoff
 from gpud.core.errors import StoreError
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from gpud.core.errors import DeliveryError
     from gpud.core.sections import AlertSettings
 
-TICK_S: Final = 1.0
 RETRY: Final = Backoff(first_s=5.0, longest_s=600.0)
 FAILING_AFTER: Final = 3
 """After so many failures in a row the other sinks report a sink."""

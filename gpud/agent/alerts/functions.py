@@ -3,7 +3,7 @@
 A function is CUDA, a GPU, a probe, NVML or GPU containers. Only what was observed to work can be
 lost. Under another driver two failures in a row are a loss, under the same one three; NVML is lost
 after two minutes of silence, and so is a GPU that hangs under a new driver. A component is one of
-``Snapshot.health``. Pure: looked at once a second, with time as a value.
+``Snapshot.health``. Pure: looked at with each tick, with time as a value.
 """
 
 from __future__ import annotations

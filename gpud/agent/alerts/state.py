@@ -95,7 +95,7 @@ class AlertState:
     """The one owner of what fires, in this order.
 
     Regression calls ``add`` (alarms), ``observe`` (streams) and ``acknowledge``, then ``update``,
-    which finds causes and words the alerts. Each second ``run`` calls ``step``, which looks at the
+    which finds causes and words the alerts. At each tick ``run`` calls ``step``, which looks at the
     health of components and functions, and ``settle``, which publishes and writes what changed.
     """
 
@@ -208,7 +208,7 @@ class AlertState:
             self._loaded = True
 
     async def run(self) -> None:
-        """Look at functions and health, publish and write, every second until cancelled.
+        """Look at functions and health, publish and write, at each tick until cancelled.
 
         While nothing has changed, only time can begin or end something: looks are further apart.
         """

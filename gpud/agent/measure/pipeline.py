@@ -356,7 +356,7 @@ class Pipeline:
                 if self._launcher.contexts is not None:
                     self._launcher.contexts.made()  # its container's
         except StoreError:
-            return  # reported by the runs of the schedule; tried again in 5 s
+            return  # reported by the runs of the schedule; tried again soon
         self._root_run_s = run.finished_s
 
     @property

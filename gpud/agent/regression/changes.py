@@ -85,9 +85,9 @@ def changed(
     changes: list[MachineChange] = []
     for key in sorted(facts, key=lambda key: KINDS.index(_kind(key))):
         kind, now, old, last = _kind(key), facts[key], held.get(key), latest.get(key)
-        text = now.text[:LONGEST]
-        again = last is not None and (last.text, last.level) == (text, now.level)
-        now = replace(now, text=text, since_s=last.since_s if last and again else at_s)
+        words = now.text[:LONGEST]
+        again = last is not None and (last.text, last.level) == (words, now.level)
+        now = replace(now, text=words, since_s=last.since_s if last and again else at_s)
         latest[key] = now
         if old is not None and _same(kind, old, now):
             if now.text == old.text and now.level > old.level:

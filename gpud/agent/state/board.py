@@ -75,6 +75,10 @@ class Board:
             _log(component, before.health.get(component), now)
         self.changed.set()
 
+    def renew(self, root: RootState) -> None:
+        """Swap in a report of root's that is a later one with the same news: nothing follows."""
+        self._snapshot = replace(self._snapshot, root=root)
+
     def set_health(self, component: str, value: Health) -> None:
         """Publish the health of a component that nothing is derived for, such as ``store``."""
         self.publish(health={**self._snapshot.health, component: value})

@@ -14,7 +14,7 @@ import msgspec
 from gpud import settings_files
 from gpud.agent.state import runs, status
 from gpud.agent.state.snapshot import RootState
-from gpud.agent.ticks import to_tick_s
+from gpud.agent.ticks import TICK_S, to_tick_s
 from gpud.core import wire
 from gpud.core.errors import ConfigError, WireError
 from gpud.core.health import Health, Level
@@ -33,15 +33,21 @@ AHEAD_S = 1.0
 
 
 def publish_root_status(path: Path, board: Board, now: Instant) -> None:
-    """Read the file and publish what is new in root's report, or why there is none."""
+    """Read the file and publish root's report if it is a new one, or why there is none."""
     report, silent = read_root_status(path, now)
     snapshot = board.read()
+    if report is snapshot.root.report and silent == snapshot.root.silent:
+        return
     comparison = None if report is None else runs.comparison(snapshot, report)
     root = RootState(report, silent, comparison)
     measure = runs.with_container_probe(snapshot, report)
+    before = snapshot.root
+    same = report is not None and before.report is not None and report.says_same(before.report)
     if measure != snapshot.measure:
         board.publish(root=root, measure=measure)
-    elif root != snapshot.root:
+    elif same and comparison == before.comparison:
+        board.renew(root)
+    elif root != before:
         board.publish(root=root)
 
 
@@ -99,7 +105,7 @@ async def check_settings(config: Path, home: str, board: Board) -> None:
     board.set_health("settings", Health(level, reason, words or None, fix))
 
 
-LATEST_S: Final = 5.0
+LATEST_S: Final = 6.0
 """The file is written so often without a change, too: its age says whether the agent lives."""
 NAME: Final = "status_file"
 """The component of ``health``."""
@@ -125,7 +131,7 @@ async def write_status(path: Path, board: Board, now: Callable[[], Instant]) -> 
             if before is not None and before.level is not Level.OK:
                 board.set_health(NAME, Health(Level.OK))
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LATEST_S - 1.0):
+            async with asyncio.timeout(LATEST_S - TICK_S):
                 await board.changed.wait()
         await asyncio.sleep(to_tick_s())  # what changes together is written together
         board.changed.clear()

@@ -8,8 +8,11 @@ import pytest
 from msgspec import structs
 
 from gpud.agent.state import files
+from gpud.agent.state.board import Board
+from gpud.agent.state.snapshot import MachineState, Snapshot
 from gpud.core import wire
 from gpud.core.clock import Instant
+from gpud.core.health import Level
 from gpud.core.report import STALE_AFTER_S, AgentReport, DockerdReport, ProcessRef, RootReport
 
 if TYPE_CHECKING:
@@ -90,3 +93,25 @@ def test_what_is_not_roots_own_file_is_silence(
 ) -> None:
     change(path)
     assert words in silence(path)
+
+
+def test_a_beat_alone_is_published_and_no_news(path: Path) -> None:
+    board = Board(Snapshot(MachineState(version="1", started_s=0.0)))
+
+    def publish(report: RootReport) -> bool:
+        board.changed.clear()
+        path.with_suffix(".new").write_bytes(wire.encode(report))
+        path.with_suffix(".new").rename(path)
+        files.publish_root_status(path, board, NOW)
+        assert board.read().root.report == report
+        return board.changed.is_set()
+
+    assert publish(REPORT)
+    later = structs.replace(REPORT, written_s=1.0, beat_s=NOW.mono_s)
+    assert not publish(later)
+    assert not publish(structs.replace(later, dockerd=structs.replace(later.dockerd, ping_s=0.1)))
+    assert publish(structs.replace(later, dockerd=structs.replace(later.dockerd, up=False)))
+    assert board.read().health["dockerd"].level is Level.FAILED
+    path.unlink()
+    files.publish_root_status(path, board, NOW)
+    assert board.read().health["root"].reason == "silent"

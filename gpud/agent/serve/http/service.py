@@ -198,7 +198,7 @@ class _Server(uvicorn.Server):
         yield
 
     async def main_loop(self) -> None:
-        """Close connections past their deadline and count refusals, each second with a client."""
+        """Close connections past their deadline and count refusals, at each tick with a client."""
         pool, stopped = self._pool, asyncio.create_task(self._stop.wait())
         stopped.add_done_callback(lambda _: pool.stirred.set())
         while not stopped.done():
