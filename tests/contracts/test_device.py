@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from deploy.gpu_check.contexts import Contexts
 from gpud.child import cuda
 from gpud.child.cuda_gpu import LoadedCuda
 from gpud.child.device import BLOCK
@@ -77,8 +78,14 @@ def gpu(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gpu]:
         with stand_in(tmp_path) as made:
             yield made
         return
-    result = cuda.inventory(LoadedCuda().driver(Job(), Progress()))
+    try:
+        result = cuda.inventory(LoadedCuda().driver(Job(), Progress()))
+    except ProbeError as error:
+        pytest.fail(f"this needs an NVIDIA GPU: {error}", pytrace=False)
     assert result.devices, result.failure
+    contexts = Contexts(print)
+    contexts.add()
+    contexts.close()
     with opened(Job(gpu=result.devices[0].uuid), spin=True) as made:
         yield made
 
