@@ -22,12 +22,8 @@ from gpud.core.sample import Device, Failure, Inventory, Job, Reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-<<<<<<< HEAD
-    from collections.abc import Callable
-    from typing import Any
-=======
     from collections.abc import Callable, Iterable, Mapping
->>>>>>> 1a3b06d5 (probes: copies between two GPUs, where there are two outside WSL2)
+    from typing import Any
 
     from gpud.child.progress import Progress
 

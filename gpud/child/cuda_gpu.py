@@ -14,7 +14,6 @@ from functools import partial
 
 from gpud.child.cuda import Driver
 from gpud.child.cuda_api import FUNCTIONS, GRAPH, OPTIONAL, POINTER, SIZE, KernelNode
-from gpud.child.cuda_peer import Peer
 from gpud.child.device import Buffer, Call, HostBuffer, Kernel, headroom, inside, shared
 from gpud.child.libc import null_call
 from gpud.child.modules import Modules
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from typing import Any
 
+    from gpud.child.cuda_peer import Peer
     from gpud.child.device import Argument
     from gpud.child.progress import Progress
     from gpud.core.sample import Condition
@@ -345,10 +345,8 @@ class Gpu:
 
         Units: seconds of GPU time from before the first to after the last of them.
         """
-        (first, _, meeting, *_), (lane, other) = (
-            self._events,
-            (self._lane(0), self._lane(1)),
-        )
+        first, _, meeting, *_ = self._events
+        lane, other = self._lane(0), self._lane(1)
         begin = (self.first, self._call("cuStreamWaitEvent", other, first, 0))
         end = (
             self._call("cuEventRecord", meeting, other),
@@ -472,6 +470,8 @@ class LoadedCuda:
             with progress.start_up():
                 gpu.start()
                 if job.peer is not None:
+                    from gpud.child.cuda_peer import Peer
+
                     other = PrimaryContext(driver, driver.device(job.peer), spin=spin)
                     gpu.peer = Peer(gpu, Gpu(other, spin=spin, left_out={}))
                     gpu.peer.start()

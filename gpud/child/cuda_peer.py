@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import ctypes
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from gpud.core.record import replace
 from gpud.core.sample import Failure, Reason
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gpud.child.device import Buffer, wrong
 from gpud.core.errors import ProbeError
 from gpud.core.record import Record
 from gpud.core.sample import Failure, Missing, Reason
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
 from gpud.child.device import Outcome, short_of
 from gpud.child.pair import DIRECT, PIECE, STAGED, TO, facts, paired, second, without_access
@@ -11,6 +10,7 @@ from gpud.child.summary import summarised
 from gpud.child.throughput import elapsed, measured
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

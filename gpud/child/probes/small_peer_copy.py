@@ -6,7 +6,6 @@ The bytes are next to nothing; what is measured is the way through driver and bu
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
 from gpud.child.device import Outcome
 from gpud.child.latency import behind_load, sequences
@@ -14,6 +13,7 @@ from gpud.child.pair import DIRECT, STAGED, facts, paired, second, without_acces
 from gpud.child.warmup import warm
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
     from gpud.child.pair import Pair
