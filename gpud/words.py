@@ -50,6 +50,16 @@ WORDS: Final[Mapping[tuple[str, str], str]] = {
     ("copy", "both"): "copies both ways at once",
     ("copy", "pageable_host_to_device"): "copies of ordinary memory to the GPU",
     ("copy", "pageable_device_to_host"): "copies of ordinary memory from the GPU",
+    ("peer_copy", ""): "Copies between GPUs",
+    ("peer_copy", "to_peer"): "copies to the other GPU",
+    ("peer_copy", "from_peer"): "copies from the other GPU",
+    ("peer_copy", "staged_to_peer"): "copies to the other GPU through the host",
+    ("peer_copy", "staged_from_peer"): "copies from the other GPU through the host",
+    ("small_peer_copy", ""): "Small copies between GPUs",
+    ("small_peer_copy", "to_peer_4b"): "copy of 4 B to the other GPU",
+    ("small_peer_copy", "from_peer_4b"): "copy of 4 B from the other GPU",
+    ("small_peer_copy", "staged_to_peer_4b"): "copy of 4 B to the other GPU through the host",
+    ("small_peer_copy", "staged_from_peer_4b"): "copy of 4 B from the other GPU through the host",
     ("device_copy", ""): "Copies within GPU memory",
     ("device_copy", "device_copy"): "copies within GPU memory",
     ("triad", ""): "GPU memory bandwidth",
@@ -179,11 +189,13 @@ BECAUSE: Final[Mapping[Skip, str]] = {
     Skip.GPU_HOT: "the GPU is hot",
     Skip.VRAM_SHORT: "little GPU memory is free",
     Skip.GPU_BUSY: "somebody else uses the GPU",
+    Skip.PEER_BUSY: "the other GPU is in use, hot or short of memory",
 }
 GPU_WORK_BEGINS: Final = f"GPU work begins at {{moment}}: {BECAUSE[Skip.BOOT_GRACE]}"
 """The sentence while a boot's grace lasts; ``moment`` is written as each surface does."""
 LASTING: Final = (
     Skip.GPU_BUSY,
+    Skip.PEER_BUSY,
     Skip.GPU_HOT,
     Skip.VRAM_SHORT,
     Skip.QUIET_HOURS,

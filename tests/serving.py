@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from gpud.agent.history.store import History
-from gpud.agent.measure.launch import Launcher, job_of
+from gpud.agent.measure.launch import Launcher
+from gpud.agent.measure.served import job_of
 from gpud.agent.regression.commands import EVERYTHING, Choice
 from gpud.agent.serve.local.actions import Actions
 from gpud.agent.serve.local.socket import SocketServer
@@ -108,7 +109,7 @@ def agent(
             "Any",
             SimpleNamespace(
                 after_rounds=contextlib.nullcontext,
-                job=lambda spec, _: job_of(settings, spec),  # of the CPU's probes
+                job=lambda spec, *_: job_of(settings, spec),  # of the CPU's probes
             ),
         ),
         watching=cast("Any", watching),

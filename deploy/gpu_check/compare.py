@@ -103,6 +103,11 @@ SMALL_COPIES = tuple(
 PINNED = ("host_to_device", "device_to_host")
 COPIES = (*PINNED, "both", "pageable_host_to_device", "pageable_device_to_host")
 
+DIRECT = ("to_peer", "from_peer")
+ACROSS = (*DIRECT, *(f"staged_{mode}" for mode in DIRECT))
+BETWEEN = frozenset({"peer_copy", "small_peer_copy"})
+"""Probes that copy between two GPUs."""
+
 ROWS = (
     *_rows("launch", ("submit", "roundtrip", "pipelined"), LATENCY),
     *_rows("launch", ("graph", "submit_cold", "roundtrip_cold", "pipelined_cold")),
@@ -113,6 +118,8 @@ ROWS = (
     *_rows("triad", ("triad",), THROUGHPUT),
     Row("triad", "triad", ("peak_bytes_per_second",), PEAK, Against.PEAK),
     *_rows("device_copy", ("device_copy",), COPY),
+    *_rows("peer_copy", ACROSS, COPY),
+    *_rows("small_peer_copy", tuple(f"{mode}_4b" for mode in ACROSS)),
     *_rows("copy", COPIES, COPY),
     *(Row("copy", mode, (mode,), COPY, Against.NVBANDWIDTH) for mode in PINNED),
     *_rows("nbody", ("nbody",), THROUGHPUT),
@@ -135,6 +142,7 @@ def on(capability: str, row: Row) -> Row:
 SIZES: dict[str, tuple[tuple[str, str], ...]] = {
     "triad": (("array_bytes", "--triad-bytes"),),
     "device_copy": (("buffer_bytes", "--device-copy-bytes"),),
+    "peer_copy": (("copy_bytes", "--peer-copy-bytes"),),
     "copy": (("copy_bytes", "--copy-bytes"), ("pageable_bytes", "--pageable-bytes")),
     "memory_latency": (("dram_bytes", "--dram-bytes"), ("l2_bytes", "--l2-bytes")),
     "nbody": (("bodies", "--bodies"),),

@@ -14,6 +14,7 @@ enum { MOST_MODULES = 16, MOST_BUFFERS = 64 };
 
 struct driver cu;
 struct gpu gpu;
+struct peer peer;
 const char *kernel_prefix = "ref_";
 
 static CUhandle modules[MOST_MODULES];
@@ -74,18 +75,30 @@ static const char *digits(const char *uuid)
     return dash && dash - uuid == 3 ? dash + 1 : uuid;
 }
 
-static bool found(const char *uuid, int index)
+static bool found(const char *uuid, int index, int *ordinal, char *own)
 {
     unsigned char raw[16];
-    CHECK(cuDeviceGet, &gpu.ordinal, index);
+    CHECK(cuDeviceGet, ordinal, index);
     if (cu.cuDeviceGetUuid_v2) /* of the MIG instance, where the GPU is divided */
-        CHECK(cuDeviceGetUuid_v2, raw, gpu.ordinal);
+        CHECK(cuDeviceGetUuid_v2, raw, *ordinal);
     else
-        CHECK(cuDeviceGetUuid, raw, gpu.ordinal);
-    char *at = gpu.uuid + sprintf(gpu.uuid, "GPU-");
+        CHECK(cuDeviceGetUuid, raw, *ordinal);
+    char *at = own + sprintf(own, "GPU-");
     for (int i = 0; i < 16; i++)
         at += sprintf(at, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", raw[i]);
-    return !*uuid || !strcasecmp(digits(uuid), digits(gpu.uuid));
+    return !*uuid || !strcasecmp(digits(uuid), digits(own));
+}
+
+/* Find a GPU: its ordinal, and its UUID into `own`. */
+static int find(const char *uuid, char *own)
+{
+    int count, index = 0, ordinal = 0;
+    CHECK(cuDeviceGetCount, &count);
+    while (index < count && !found(uuid, index, &ordinal, own))
+        index++;
+    if (index == count)
+        fail("%s offers no GPU%s%s", gpu.library, *uuid ? " with the UUID " : "", uuid);
+    return ordinal;
 }
 
 /* As NVIDIA states it: two words a clock. */
@@ -106,12 +119,7 @@ void driver_find(const char *library, const char *uuid)
     load(library);
     CHECK(cuInit, 0);
     CHECK(cuDriverGetVersion, &gpu.driver_version);
-    int count, index = 0;
-    CHECK(cuDeviceGetCount, &count);
-    while (index < count && !found(uuid, index))
-        index++;
-    if (index == count)
-        fail("%s offers no GPU%s%s", gpu.library, *uuid ? " with the UUID " : "", uuid);
+    gpu.ordinal = find(uuid, gpu.uuid);
     CHECK(cuDeviceGetName, gpu.name, sizeof gpu.name, gpu.ordinal);
     gpu.major = attribute(MAJOR);
     gpu.minor = attribute(MINOR);
@@ -122,10 +130,9 @@ void driver_find(const char *library, const char *uuid)
 
 void driver_open(void)
 {
-    CUhandle context;
     CHECK(cuDevicePrimaryCtxSetFlags_v2, gpu.ordinal, SPIN);
-    CHECK(cuDevicePrimaryCtxRetain, &context, gpu.ordinal);
-    CHECK(cuCtxSetCurrent, context);
+    CHECK(cuDevicePrimaryCtxRetain, &gpu.context, gpu.ordinal);
+    CHECK(cuCtxSetCurrent, gpu.context);
     CHECK(cuStreamCreate, &gpu.stream, 0);
     CHECK(cuStreamCreate, &gpu.second, 0);
     CUhandle *events[] = {&gpu.first_event, &gpu.last_event, &gpu.fork, &gpu.join};
@@ -138,6 +145,34 @@ void driver_close(void)
     CHECK(cuCtxSynchronize); /* whatever went wrong late is said here */
     device_memory_free_all();
     CHECK(cuDevicePrimaryCtxRelease_v2, gpu.ordinal);
+}
+
+void driver_open_peer(const char *uuid)
+{
+    char own[sizeof gpu.uuid];
+    peer.ordinal = find(uuid, own);
+    CHECK(cuDevicePrimaryCtxRetain, &peer.context, peer.ordinal);
+}
+
+void driver_close_peer(void)
+{
+    CHECK(cuCtxSynchronize);
+    CHECK(cuDevicePrimaryCtxRelease_v2, peer.ordinal);
+    peer.accessible = false;
+}
+
+bool driver_may_access_peer(void)
+{
+    int there, back;
+    CHECK(cuDeviceCanAccessPeer, &there, gpu.ordinal, peer.ordinal);
+    CHECK(cuDeviceCanAccessPeer, &back, peer.ordinal, gpu.ordinal);
+    if (!there || !back || peer.accessible)
+        return peer.accessible;
+    CHECK(cuCtxEnablePeerAccess, peer.context, 0);
+    CHECK(cuCtxSetCurrent, peer.context);
+    CHECK(cuCtxEnablePeerAccess, gpu.context, 0);
+    CHECK(cuCtxSetCurrent, gpu.context);
+    return peer.accessible = true;
 }
 
 void kernels_load(const char *file)

@@ -51,7 +51,10 @@ enum { CU_NOT_FOUND = 500, CU_NOT_READY = 600, CU_EVENT_BLOCKING_SYNC = 1 };
     X(cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t))                                             \
     X(cuMemcpyHtoDAsync_v2, (CUdeviceptr, const void *, size_t, CUhandle))                        \
     X(cuMemcpyDtoHAsync_v2, (void *, CUdeviceptr, size_t, CUhandle))                              \
-    X(cuMemsetD32_v2, (CUdeviceptr, unsigned, size_t))
+    X(cuMemsetD32_v2, (CUdeviceptr, unsigned, size_t))                                            \
+    X(cuDeviceCanAccessPeer, (int *, int, int))                                                   \
+    X(cuCtxEnablePeerAccess, (CUhandle, unsigned))                                                \
+    X(cuMemcpyPeerAsync, (CUdeviceptr, CUhandle, CUdeviceptr, CUhandle, size_t, CUhandle))
 
 struct kernel_node { /* CUDA_KERNEL_NODE_PARAMS_v1 of cuda.h */
     CUhandle function;
@@ -90,16 +93,29 @@ struct gpu { /* the one that was opened */
     char name[256], uuid[48], library[512];
     int ordinal, driver_version, major, minor, sm_count, l2_bytes;
     double peak_bytes_per_second; /* of its memory; 0 where the driver does not say */
+    CUhandle context;
     CUhandle stream, second; /* two streams, for copies both ways at once */
     CUhandle first_event, last_event, fork, join;
 };
 extern struct gpu gpu;
+
+struct peer { /* a second one, to copy to and from */
+    int ordinal;
+    CUhandle context;
+    bool accessible; /* and the first one's memory from here */
+};
+extern struct peer peer;
 
 /* Load the library and find the GPU by UUID ("" is the first in PCI order). */
 void driver_find(const char *library, const char *uuid);
 /* Make its primary context current with a spinning wait, and take streams and events. */
 void driver_open(void);
 void driver_close(void);
+/* Make a context on a second GPU, which is not current; end it, and its memory with it. */
+void driver_open_peer(const char *uuid);
+void driver_close_peer(void);
+/* Give both GPUs access to each other's memory; false where the driver grants none. */
+bool driver_may_access_peer(void);
 
 /* Kernels: every module of the command line is searched for PREFIX and the name. */
 void kernels_load(const char *file);

@@ -38,8 +38,7 @@ static void latency(const char *name, int64_t *values, int64_t *pairs, long coun
     figure(name, "seconds", rate, (int)count, "");
 }
 
-/* Time `count` calls of `run` one by one, then `after`, untimed, at every `block`-th. */
-static void timed(const char *name, long count, int per, void (*run)(void), long block)
+void timed(const char *name, long count, int per, void (*run)(void), long block)
 {
     int64_t *values = memory((size_t)count * sizeof *values);
     int64_t *pairs = memory((size_t)count * sizeof *pairs);
@@ -300,12 +299,17 @@ void measure_event(const struct options *options)
     device_memory_free_all();
 }
 
+void warm_for_latency(void)
+{
+    struct launch ahead = load();
+    settled = warm_up(launch_once, &ahead);
+}
+
 void measure_small_copy(const struct options *options)
 {
     if (options->once)
         return;
-    struct launch ahead = load();
-    settled = warm_up(launch_once, &ahead);
+    warm_for_latency();
     measure_small_copies(options->seed);
     device_memory_free_all();
 }

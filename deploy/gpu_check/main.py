@@ -80,6 +80,11 @@ def _check(
     conditions = {"before": machine.condition(there.uuid)}
     nvbandwidth: dict[str, float] = {}
     absent: dict[str, str] = {}
+    if there.alone:
+        absent |= {row.probe: there.alone for row in rows if row.probe in compare.BETWEEN}
+        rows = [row for row in rows if row.probe not in absent]
+    if not rows:
+        raise Refused(f"{', '.join(absent)}: {there.alone}")
     checked: list[sanitize.Checked] = []
     with clocks.followed(there.uuid, say) as following:
         sides = _sides(given, there, following)
@@ -127,7 +132,7 @@ def _sides(given: argparse.Namespace, there: Prepared, following: clocks.Clocks)
     if there.cublas and not given.quick:
         best = replace(there.reference, cublas=there.cublas)
     return turns.Sides(
-        there.uuid, there.specs, there.child, there.reference, beside, best, following
+        there.uuid, there.specs, there.child, there.reference, beside, best, following, there.peer
     )
 
 

@@ -15,8 +15,8 @@ struct options {
     uint64_t seed;
     bool loop; /* multiply until the end of stdin, see guest.c */
     bool once; /* launch and verify each kernel, time nothing: for compute-sanitizer */
-    const char *cublas;
-    size_t triad_bytes, copy_bytes, pageable_bytes, device_copy_bytes; /* of one array or buffer */
+    const char *cublas, *peer; /* the UUID of a second GPU, or empty */
+    size_t triad_bytes, copy_bytes, pageable_bytes, device_copy_bytes, peer_copy_bytes; /* of one array or buffer */
     size_t dram_bytes, l2_bytes; /* of a ring of addresses, powers of two */
     unsigned contexts, bodies, matmul_n, tensor_n, launches, graph_nodes;
 };
@@ -57,6 +57,11 @@ uint64_t next_random(struct chance *chance);
 int small_integer(struct chance *chance, int most); /* -most .. most */
 
 void *memory(size_t size); /* of the host, or the end */
+
+/* latency.c: time `count` calls of `run` one by one, with a wait at every `block`-th, for a figure in
+ * seconds of each of the `per` operations in it; lift the clocks before. */
+void timed(const char *name, long count, int per, void (*run)(void), long block);
+void warm_for_latency(void);
 
 /* Launch shapes; `variants.c` is the table. */
 struct variant {
@@ -101,6 +106,8 @@ void measure_small_copy(const struct options *options);
 void measure_triad(const struct options *options);
 void measure_device_copy(const struct options *options);
 void measure_copies(const struct options *options);
+void measure_peer_copy(const struct options *options);
+void measure_small_peer_copy(const struct options *options);
 void measure_memory_latency(const struct options *options);
 void measure_nbody(const struct options *options);
 void measure_matmul(const struct options *options);

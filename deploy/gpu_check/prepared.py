@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from . import toolchain, turns
-from .processes import Child, Reference, Refused
+from .processes import Child, Reference, Refused, wsl
 
 if TYPE_CHECKING:
     import argparse
@@ -30,6 +30,8 @@ class Prepared:
     cublas: str | None
     nvcc: str | None
     resources: dict[str, dict[str, int]]
+    peer: str | None  # the UUID of the next GPU, where gpud copies between two
+    alone: str | None  # why it does not
 
     @property
     def uuid(self) -> str:
@@ -58,6 +60,9 @@ def prepare(
     child = Child(contexts, given.library)
     there = child.inventory()
     device, library = _device(there["devices"], given.gpu), there["library"]
+    alone = "not on WSL2" if wsl() else None
+    if len(there["devices"]) == 1:
+        alone = "there is no second GPU"
     program = toolchain.build_program(folder)
     own_modules = turns.own_modules(device["compute_capability"])
     own = Reference(program, own_modules, turns.OWN_PREFIX, contexts, library)
@@ -79,7 +84,14 @@ def prepare(
         cublas=toolchain.cublas_path(given.cublas),
         nvcc=kernels.nvcc if kernels else None,
         resources=kernels.resources if kernels else {},
+        peer=None if alone else _next(there["devices"], device)["uuid"],
+        alone=alone,
     )
+
+
+def _next(devices: Sequence[dict[str, Any]], device: dict[str, Any]) -> dict[str, Any]:
+    """Give the GPU behind one, as gpud pairs them; the first behind the last."""
+    return devices[(devices.index(device) + 1) % len(devices)]
 
 
 def _device(devices: Sequence[dict[str, Any]], wanted: str) -> dict[str, Any]:

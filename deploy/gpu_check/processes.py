@@ -92,15 +92,20 @@ class Child:
             raise Refused(f"no GPU: {words(failure)}")
         return document
 
-    def run(self, spec: dict[str, Any], uuid: str, seed: int) -> Run:
+    def run(self, spec: dict[str, Any], uuid: str, seed: int, peer: str | None = None) -> Run:
         """Run one probe once. Errors: none; whatever happens is in the result."""
-        return self.runs([(spec, seed)], uuid)[0]
+        return self.runs([(spec, seed)], uuid, peer)[0]
 
     def runs(
-        self, jobs: Sequence[tuple[dict[str, Any], int]], uuid: str, **environment: str
+        self,
+        jobs: Sequence[tuple[dict[str, Any], int]],
+        uuid: str,
+        peer: str | None = None,
+        **environment: str,
     ) -> list[Run]:
         """Run probes one after the other in one context, each with its seed.
 
+        ``peer``: the second GPU of those that copy between two.
         Errors: none; whatever happens is in the results.
         """
         lines = [
@@ -108,6 +113,7 @@ class Child:
                 {
                     "probe": spec["name"],
                     "gpu": uuid,
+                    "peer": peer if spec["peer"] else None,
                     "cuda_library": self.library,
                     "budget_s": spec["budget_s"],
                     "seed": seed,

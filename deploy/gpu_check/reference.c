@@ -20,6 +20,7 @@ static const struct {
     {"launch", measure_launch}, {"sync", measure_sync}, {"event", measure_event}, {"small_copy", measure_small_copy},
     {"triad", measure_triad},   {"nbody", measure_nbody}, {"device_copy", measure_device_copy},
     {"memory_latency", measure_memory_latency},
+    {"peer_copy", measure_peer_copy}, {"small_peer_copy", measure_small_peer_copy},
     {"copy", measure_copies},   {"matmul", measure_matmul}, {"tensor", measure_tensor},
     {"types", launch_types},
 };
@@ -30,11 +31,12 @@ static const struct {
 static const char usage_text[] =
     "usage: reference --module FILE [--module FILE]... [OPTION]...\n"
     "  --only NAME            launch, sync, event, small_copy, triad, memory_latency,\n"
-    "                         device_copy, copy, nbody, matmul, tensor or, with --once, types;\n"
-    "                         repeatable\n"
+    "                         device_copy, peer_copy, small_peer_copy, copy, nbody, matmul,\n"
+    "                         tensor or, with --once, types; repeatable\n"
     "  --prefix TEXT          of the kernels' names (ref_)\n"
     "  --library PATH         libcuda (libcuda.so.1)\n"
     "  --gpu UUID             else the first in PCI bus order\n"
+    "  --peer UUID            a second GPU: the items with peer in their names measure nothing without\n"
     "  --cublas PATH          also measure the matrix products by this library\n"
     "  --once                 launch and verify each kernel, time nothing\n"
     "  --loop                 with --only matmul: multiply until the end of stdin\n"
@@ -42,6 +44,7 @@ static const char usage_text[] =
     "  --contexts N           make and give back so many contexts, nothing else\n"
     "  --seed N  --launches N  --graph-nodes N  --bodies N  --matmul N  --tensor N\n"
     "  --triad-bytes N  --copy-bytes N  --pageable-bytes N  --device-copy-bytes N\n"
+    "  --peer-copy-bytes N\n"
     "  --dram-bytes N  --l2-bytes N\n";
 
 static void usage(const char *what, const char *value)
@@ -96,22 +99,24 @@ static void choose_sizes(struct options *options)
 
 int main(int argc, char **argv)
 {
-    enum { ONLY = 256, MODULE, PREFIX, LIBRARY, GPU, CUBLAS, ONCE, LOOP, NO_ALARM, CONTEXTS, SEED, LAUNCHES, NODES, BODIES,
+    enum { ONLY = 256, MODULE, PREFIX, LIBRARY, GPU, PEER, CUBLAS, ONCE, LOOP, NO_ALARM, CONTEXTS, SEED, LAUNCHES, NODES, BODIES,
            MATMUL, TENSOR_N, TRIAD_BYTES, COPY_BYTES, PAGEABLE_BYTES, DEVICE_COPY_BYTES,
-           DRAM_BYTES, L2_BYTES };
+           PEER_COPY_BYTES, DRAM_BYTES, L2_BYTES };
     static const struct option known[] = {
         {"only", 1, NULL, ONLY}, {"module", 1, NULL, MODULE}, {"prefix", 1, NULL, PREFIX},
-        {"library", 1, NULL, LIBRARY}, {"gpu", 1, NULL, GPU}, {"cublas", 1, NULL, CUBLAS},
+        {"library", 1, NULL, LIBRARY}, {"gpu", 1, NULL, GPU}, {"peer", 1, NULL, PEER},
+        {"cublas", 1, NULL, CUBLAS},
         {"once", 0, NULL, ONCE}, {"loop", 0, NULL, LOOP}, {"no-alarm", 0, NULL, NO_ALARM},
         {"contexts", 1, NULL, CONTEXTS}, {"seed", 1, NULL, SEED}, {"launches", 1, NULL, LAUNCHES},
         {"graph-nodes", 1, NULL, NODES}, {"bodies", 1, NULL, BODIES}, {"matmul", 1, NULL, MATMUL},
         {"tensor", 1, NULL, TENSOR_N}, {"triad-bytes", 1, NULL, TRIAD_BYTES},
         {"copy-bytes", 1, NULL, COPY_BYTES}, {"pageable-bytes", 1, NULL, PAGEABLE_BYTES},
         {"device-copy-bytes", 1, NULL, DEVICE_COPY_BYTES},
+        {"peer-copy-bytes", 1, NULL, PEER_COPY_BYTES},
         {"dram-bytes", 1, NULL, DRAM_BYTES}, {"l2-bytes", 1, NULL, L2_BYTES},
         {NULL, 0, NULL, 0}};
     enum { MOST_MODULES = 16, ITEMS = sizeof items / sizeof *items };
-    struct options options = {.seed = 1, .copy_bytes = 64 * MIB, .pageable_bytes = 16 * MIB,
+    struct options options = {.seed = 1, .peer = "", .peer_copy_bytes = 64 * MIB, .copy_bytes = 64 * MIB, .pageable_bytes = 16 * MIB,
                               .matmul_n = 4096, .tensor_n = 4096, .launches = 4000,
                               .graph_nodes = 200};
     const char *library = "libcuda.so.1", *uuid = "", *modules[MOST_MODULES];
@@ -138,6 +143,7 @@ int main(int argc, char **argv)
         case PREFIX: kernel_prefix = optarg; break;
         case LIBRARY: library = optarg; break;
         case GPU: uuid = optarg; break;
+        case PEER: options.peer = optarg; break;
         case CUBLAS: options.cublas = optarg; break;
         case ONCE: options.once = true; break;
         case LOOP: options.loop = true; break;
@@ -158,6 +164,9 @@ int main(int argc, char **argv)
             break;
         case DEVICE_COPY_BYTES:
             options.device_copy_bytes = number(name, optarg, 16, LARGEST_BYTES, 16);
+            break;
+        case PEER_COPY_BYTES:
+            options.peer_copy_bytes = number(name, optarg, 16, LARGEST_COPY_BYTES, 16);
             break;
         case DRAM_BYTES: options.dram_bytes = ring_bytes(name, optarg); break;
         case L2_BYTES: options.l2_bytes = ring_bytes(name, optarg); break;

@@ -26,7 +26,7 @@ TARGET = re.compile(r"^\.target sm_(\d+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Who runs on which GPU. ``specs`` are gpud's probes by name."""
+    """Who runs on which GPU. ``specs`` are gpud's probes by name; ``peer`` is a second GPU."""
 
     uuid: str
     specs: dict[str, dict[str, Any]]
@@ -35,6 +35,7 @@ class Sides:
     own: Reference | None  # the C program with gpud's kernels, where its others are not those
     best: Reference | None = None  # and with cuBLAS: apart, since a fault in it must spoil nothing
     clocks: Clocks = field(default_factory=Clocks)
+    peer: str | None = None
 
     def clocked(self, run: Callable[[], Run]) -> Run:
         """Do a run, and add the clocks that were seen in it."""
@@ -81,6 +82,8 @@ def _turn(sides: Sides, probe: str, seed: int, before: list[str] | None) -> comp
 
     def beside(reference: Reference, chosen: list[str]) -> Run:
         options = ("--only", probe, "--seed", str(seed), *chosen)
+        if probe in compare.BETWEEN and sides.peer is not None:
+            options += ("--peer", sides.peer)
         return sides.clocked(lambda: reference.run(sides.uuid, *options))
 
     spec = sides.specs.get(probe)
@@ -89,7 +92,7 @@ def _turn(sides: Sides, probe: str, seed: int, before: list[str] | None) -> comp
     if spec is None:
         ours = failed(f"gpud has no probe called {probe}")
     else:
-        ours = sides.clocked(lambda: sides.child.run(spec, sides.uuid, seed))
+        ours = sides.clocked(lambda: sides.child.run(spec, sides.uuid, seed, sides.peer))
     if ours.failure is not None and spec is not None and probe in compare.SIZES:
         # A size of our own might keep a slow GPU busy for seconds, and Windows would reset it.
         return compare.Round(probe, ours, early or failed("not run, since gpud chose no size"))

@@ -1,8 +1,8 @@
 """The CUDA driver through ctypes: loading it, and which GPUs it offers.
 
-Only this file and ``cuda_gpu`` call libcuda. Codes are plain integers; a refusal becomes a
-``ProbeError`` with the driver's own name for it. Source: CUDA driver API, plain exported symbols,
-so that drivers of CUDA 11 answer as well as those of 13.
+Only this file, ``cuda_gpu`` and ``cuda_peer`` call libcuda. Codes are plain integers; a refusal
+becomes a ``ProbeError`` with the driver's own name for it. Source: CUDA driver API, plain exported
+symbols, so that drivers of CUDA 11 answer as well as those of 13.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpud.core.sample import Device, Failure, Inventory, Job, Reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
     from gpud.child.progress import Progress
@@ -115,6 +115,17 @@ class Driver:
         self(name, ctypes.byref(handle), *arguments)
         return handle
 
+    def give_back(self, handles: Mapping[str, Iterable[Any]]) -> dict[str, str]:
+        """Call each function with each of its handles. Returns what was refused, by function."""
+        errors: dict[str, str] = {}
+        for name, each in handles.items():
+            for handle in each:
+                try:
+                    self(name, *(() if handle is None else (handle,)))
+                except ProbeError as error:
+                    errors.setdefault(name, error.failure.detail)
+        return errors
+
     def devices(self) -> tuple[list[Device], list[Failure]]:
         """Describe the GPUs in PCI bus order, and say why of those that cannot be described."""
         described, refused = [], []
@@ -125,6 +136,18 @@ class Driver:
                 detail = f"{error.failure.detail}, asked about GPU {index}"
                 refused.append(replace(error.failure, detail=detail))
         return described, refused
+
+    def device(self, uuid: str | None) -> Device:
+        """Describe the GPU with a UUID. ``Errors: ProbeError`` where CUDA has none such."""
+        devices, refused = self.devices()
+        device = next((device for device in devices if device.uuid == uuid), None)
+        if device is not None:
+            return device
+        if refused:
+            raise ProbeError(refused[0])
+        detail = f"CUDA offers no GPU with the UUID {uuid}"
+        what = Situation.GONE if devices else Situation.NO_GPU
+        raise ProbeError(Failure(Reason.NO_DEVICE, detail, advice=what))
 
     def peak_hertz(self, index: int) -> float | None:
         """Give the highest clock of a GPU's multiprocessors; None where the driver does not."""

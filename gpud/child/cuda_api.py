@@ -36,6 +36,9 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuDevicePrimaryCtxRelease_v2": (DEVICE,),
     "cuCtxSetCurrent": (HANDLE,),
     "cuCtxSynchronize": (),
+    "cuDeviceCanAccessPeer": (OUT, DEVICE, DEVICE),
+    "cuCtxEnablePeerAccess": (HANDLE, ctypes.c_uint),
+    "cuCtxDisablePeerAccess": (HANDLE,),
     "cuModuleLoadDataEx": (OUT, OUT, ctypes.c_uint, OUT, OUT),
     "cuModuleGetFunction": (OUT, HANDLE, ctypes.c_char_p),
     "cuModuleUnload": (HANDLE,),
@@ -60,6 +63,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuMemcpyHtoDAsync_v2": (POINTER, HANDLE, SIZE, HANDLE),
     "cuMemcpyDtoHAsync_v2": (HANDLE, POINTER, SIZE, HANDLE),
     "cuMemcpyDtoDAsync_v2": (POINTER, POINTER, SIZE, HANDLE),
+    "cuMemcpyPeerAsync": (POINTER, HANDLE, POINTER, HANDLE, SIZE, HANDLE),
     "cuMemsetD32_v2": (POINTER, ctypes.c_uint, SIZE),
 }
 GRAPH: dict[str, tuple[Any, ...]] = {  # CUDA 11.4

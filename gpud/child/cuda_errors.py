@@ -29,7 +29,7 @@ _GROUPS: tuple[tuple[Reason, Situation | None, tuple[int, ...]], ...] = (
     (Reason.INVALID_CALL, Situation.OURS, (215, 216, 219, 224, 225, 301, 302, 303, 400, 401)),
     (Reason.INVALID_CALL, Situation.OURS, (402, 500)),
     # peers, registered host memory, contexts of others, clusters, cooperative launches
-    (Reason.INVALID_CALL, Situation.OURS, (704, 705, 708, 711, 712, 713, 720, 812)),
+    (Reason.INVALID_CALL, Situation.OURS, (704, 705, 708, 712, 713, 720, 812)),
     (Reason.INVALID_CALL, Situation.OURS, (912, 913, 914, 915)),
     (Reason.OUT_OF_MEMORY, Situation.FULL, (2,)),
     (Reason.INIT_FAILED, None, (3,)),  # also: after a fork
@@ -49,7 +49,7 @@ _GROUPS: tuple[tuple[Reason, Situation | None, tuple[int, ...]], ...] = (
     (Reason.ECC_ERROR, Situation.LINK, (220,)),  # NVLink
     # contained: this process only, its memory is retired
     (Reason.ECC_ERROR, Situation.ECC, (226,)),
-    (Reason.UNSUPPORTED, None, (217, 703, 801, 811)),
+    (Reason.UNSUPPORTED, None, (217, 703, 711, 801, 811)),
     (Reason.INIT_FAILED, Situation.BLOCKED, (304,)),
     (Reason.LAUNCH_TIMEOUT, Situation.RESET, (600, 702)),
     # an address, an instruction, a stack or a counter of the kernel is wrong; assert() in it

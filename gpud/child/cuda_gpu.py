@@ -1,6 +1,7 @@
 """One GPU through the CUDA driver: memory, kernels, prebuilt calls, and GPU time between events.
 
-One thread, one context for all runs of a process, and two streams at most in each of them.
+One thread, one context for all runs of a process, and two streams at most in each of them. A run
+that copies to a second GPU has a context there as well.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from gpud.child.modules import Modules
 from gpud.core import progress
 from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
+from gpud.core.record import replace
 from gpud.core.sample import Device, Failure, Job, Reason
 
 TYPE_CHECKING = False
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from typing import Any
 
+    from gpud.child.cuda_peer import Peer
     from gpud.child.device import Argument
     from gpud.child.progress import Progress
     from gpud.core.sample import Condition
@@ -46,24 +49,24 @@ class PrimaryContext:
         self.modules = Modules(driver)
         self.low_clock_s = 0.0  # GPU time for which its clock has been waited for
         self.opened_s: float | None = None  # until the first run has ended
-        self._ordinal = driver.value("cuDeviceGet", ctypes.c_int, device.index)
+        self.ordinal = driver.value("cuDeviceGet", ctypes.c_int, device.index)
         begun = time.monotonic()
-        driver("cuDevicePrimaryCtxSetFlags_v2", self._ordinal, SPIN if spin else BLOCKING_SYNC)
-        self.handle = driver.created("cuDevicePrimaryCtxRetain", self._ordinal)
+        driver("cuDevicePrimaryCtxSetFlags_v2", self.ordinal, SPIN if spin else BLOCKING_SYNC)
+        self.handle = driver.created("cuDevicePrimaryCtxRetain", self.ordinal)
         self.opened_s = time.monotonic() - begun
 
     def wait_by(self, *, spin: bool) -> None:
         """Change how a wait for a stream waits: drivers since CUDA 11 let a context in use."""
         flags = SPIN if spin else BLOCKING_SYNC
-        self.driver.code("cuDevicePrimaryCtxSetFlags_v2", self._ordinal, flags)
+        self.driver.code("cuDevicePrimaryCtxSetFlags_v2", self.ordinal, flags)
 
     def close(self) -> dict[str, str]:
         """Give everything back. Returns what was refused, by function."""
         handles = {
             "cuModuleUnload": self.modules.handles,
-            "cuDevicePrimaryCtxRelease_v2": [self._ordinal],
+            "cuDevicePrimaryCtxRelease_v2": [self.ordinal],
         }
-        return _given_back(self.driver, handles)
+        return self.driver.give_back(handles)
 
 
 class Gpu:
@@ -71,7 +74,8 @@ class Gpu:
 
     ``busy_s`` is GPU time in seconds: between events, and as ``account``ed for. ``wait`` waits for
     the first lane, ``first`` and ``last`` record the events around a region; all are prebuilt.
-    ``fresh``: nothing has run in the context before. ``left_out``: as ``Job`` has it.
+    ``fresh``: nothing has run in the context before. ``left_out``: as ``Job`` has it. ``peer``: the
+    second GPU of a run that has one.
     ``release_errors`` holds what was refused at the end, by function.
     Errors: every method raises ``ProbeError`` with the function and the code that refused.
     """
@@ -83,6 +87,7 @@ class Gpu:
         self.device = device = context.device
         self.sm_count, self.l2_bytes = device.sm_count, device.l2_bytes
         self.left_out = left_out
+        self.peer: Peer | None = None
         self.fresh = context.opened_s is not None
         self.busy_s = 0.0
         self.vram_peak_bytes = self.pinned_peak_bytes = 0  # the most that was held at once
@@ -112,7 +117,7 @@ class Gpu:
         )
 
     def leave_free(self, job: Job) -> None:
-        """Take no memory from now on of which too little is free.
+        """Take no memory from now on of which too little is free, on the second GPU neither.
 
         What the driver does not tell holds nothing back. Errors: ``ProbeError`` (vram_short).
         """
@@ -121,6 +126,8 @@ class Gpu:
             self._stays_free_bytes = job.stays_free_bytes or -math.inf
         if self._free_bytes < job.free_min_bytes:
             raise headroom(self._free_bytes, job.free_min_bytes)
+        if self.peer is not None:
+            self.peer.leave_free(job)
 
     def peak_hertz(self) -> float | None:
         """Give the highest clock of the multiprocessors by the driver's table, if it tells."""
@@ -272,6 +279,20 @@ class Gpu:
             self._lanes[0],
         )
 
+    def copy_across(self, to: Buffer, target: Gpu, source: Buffer, origin: Gpu) -> Call:
+        """Prebuild a copy of the whole source from one GPU to another, on this one's stream."""
+        inside(to, 0, source.size)
+        call = self._call(
+            "cuMemcpyPeerAsync",
+            POINTER(to.address),
+            target.context.handle,
+            POINTER(source.address),
+            origin.context.handle,
+            SIZE(source.size),
+            self._lanes[0],
+        )
+        return replace(call, gpus=2)
+
     def between(self) -> float:
         """Wait for the last event of a region; the GPU's seconds since the first.
 
@@ -316,7 +337,7 @@ class Gpu:
             self.check(call.real(), call)
         self.check(self.last.real(), self.last)
         taken_s = self.between()
-        self.busy_s += taken_s
+        self.busy_s += call.gpus * taken_s
         return taken_s
 
     def together(self, left: Call, right: Call, repeats: int = 1) -> float:
@@ -324,10 +345,8 @@ class Gpu:
 
         Units: seconds of GPU time from before the first to after the last of them.
         """
-        (first, _, meeting, *_), (lane, other) = (
-            self._events,
-            (self._lane(0), self._lane(1)),
-        )
+        first, _, meeting, *_ = self._events
+        lane, other = self._lane(0), self._lane(1)
         begin = (self.first, self._call("cuStreamWaitEvent", other, first, 0))
         end = (
             self._call("cuEventRecord", meeting, other),
@@ -364,10 +383,10 @@ class Gpu:
             conditions["memory_free_bytes"] = conditions["memory_total_bytes"] = None
         return conditions
 
-    def close(self) -> None:
-        """Give everything of this run back in order; what is refused is in ``release_errors``."""
-        handles: dict[str, Iterable[Any]] = {
-            "cuCtxSynchronize": [None],  # whatever went wrong late is said here
+    @property
+    def handles(self) -> dict[str, Iterable[Any]]:
+        """What is to be given back, in order, by the function that does it."""
+        return {
             "cuGraphExecDestroy": self._executables,
             "cuGraphDestroy": self._graphs,
             "cuEventDestroy_v2": self._events,
@@ -375,7 +394,14 @@ class Gpu:
             "cuMemFree_v2": list(self._buffers),
             "cuStreamDestroy_v2": self._lanes,
         }
-        self.release_errors = _given_back(self._driver, handles)
+
+    def close(self) -> None:
+        """Give everything of this run back in order; what is refused is in ``release_errors``."""
+        # Whatever went wrong late is said by the first.
+        handles = {"cuCtxSynchronize": [None], **self.handles}
+        self.release_errors = self._driver.give_back(handles)
+        if self.peer is not None:
+            self.release_errors = self.peer.close() | self.release_errors
         self.context.opened_s = None
 
     def _call(self, name: str, *arguments: Any) -> Call:  # noqa: ANN401  # ctypes values
@@ -431,18 +457,24 @@ class LoadedCuda:
     def gpu(self, job: Job, *, spin: bool, progress: Progress) -> Iterator[Gpu]:
         """Give the GPU that ``job.gpu`` names by UUID for one run, the same one in every run.
 
-        Errors: ``ProbeError``.
+        A second one, ``job.peer``, has a context for this run alone. Errors: ``ProbeError``.
         """
         with progress.start_up():
             driver = self.driver(job, progress)
             if self._context is None:
-                self._context = PrimaryContext(driver, _requested_device(job, driver), spin=spin)
+                self._context = PrimaryContext(driver, driver.device(job.gpu), spin=spin)
             else:
                 self._context.wait_by(spin=spin)
             gpu = Gpu(self._context, spin=spin, left_out=job.left_out)
         try:
             with progress.start_up():
                 gpu.start()
+                if job.peer is not None:
+                    from gpud.child.cuda_peer import Peer
+
+                    other = PrimaryContext(driver, driver.device(job.peer), spin=spin)
+                    gpu.peer = Peer(gpu, Gpu(other, spin=spin, left_out={}))
+                    gpu.peer.start()
             yield gpu
         finally:
             gpu.close()
@@ -454,31 +486,6 @@ class LoadedCuda:
             return {}
         context.driver.begin(progress)
         return context.close()
-
-
-def _given_back(driver: Driver, handles: Mapping[str, Iterable[Any]]) -> dict[str, str]:
-    """Call each function with each of its handles. Returns what was refused, by function."""
-    errors: dict[str, str] = {}
-    for name, each in handles.items():
-        for handle in each:
-            try:
-                driver(name, *(() if handle is None else (handle,)))
-            except ProbeError as error:
-                errors.setdefault(name, error.failure.detail)
-    return errors
-
-
-def _requested_device(job: Job, driver: Driver) -> Device:
-    """Return the GPU that ``job.gpu`` names. ``Errors: ProbeError`` where CUDA has none such."""
-    devices, refused = driver.devices()
-    device = next((device for device in devices if device.uuid == job.gpu), None)
-    if device is not None:
-        return device
-    if refused:
-        raise ProbeError(refused[0])
-    detail = f"CUDA offers no GPU with the UUID {job.gpu}"
-    what = Situation.GONE if devices else Situation.NO_GPU
-    raise ProbeError(Failure(Reason.NO_DEVICE, detail, advice=what))
 
 
 def _function(call: Call) -> str:

@@ -49,7 +49,7 @@ class Call(Record):
     """One prebuilt operation on the stream, and a call of the same prototype that does nothing.
 
     ``real`` gives the driver's code, 0 for accepted, to be handed to ``Gpu.check`` outside the
-    timed region. ``keep`` holds what the arguments point at.
+    timed region. ``keep`` holds what the arguments point at; ``gpus`` is how many it keeps busy.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Call(Record):
     null: Callable[[], int]
     keep: object = None
     kernel: Kernel | None = None  # of a launch
+    gpus: int = 1
 
 
 Argument: TypeAlias = Buffer | int | float

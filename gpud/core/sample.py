@@ -128,6 +128,7 @@ class Skip(StrEnum):
     GPU_HOT = "gpu_hot"
     VRAM_SHORT = "vram_short"
     GPU_BUSY = "gpu_busy"
+    PEER_BUSY = "peer_busy"  # the second GPU of a run: busy, hot or short of memory
 
 
 class Failure(Record):
@@ -154,6 +155,7 @@ class ProbeSpec(Record):
     gpu_budget_s: float = 1.0  # GPU time of one run, warm-up and verification included
     vram_share: float = 0.5  # the most it takes of the GPU memory that is free
     every: int = 1  # takes part in every n-th round of its pace, the first one included
+    peer: bool = False  # a run copies between its GPU and a second one
 
 
 MOST_GPUS = 64
@@ -259,6 +261,9 @@ class Job(Record):
     left_out: dict[str, str] = {}  # noqa: RUF012  # copied
     free_min_bytes: int = 0  # of GPU memory, before the run takes any
     stays_free_bytes: int = 0  # of GPU memory, beside what the run takes
+    peer: str | None = None  # UUID of the second GPU, of a probe that copies between two
+    peer_free_min_bytes: int = 0  # of the second GPU's memory
+    peer_stays_free_bytes: int = 0
 
 
 class RunReport(Record):
@@ -331,7 +336,8 @@ class StreamKey(Record):
     """Names one stream.
 
     ``gpu`` is a UUID, None for the CPU. Whether runs are cold or warm is part of ``mode``. Figures
-    of two ``version``s of a probe's method never compare, nor do those on mains and on battery.
+    of two ``version``s of a probe's method never compare, nor do those on mains and on battery, nor
+    copies to and from two ``peer``s.
     """
 
     gpu: str | None
@@ -339,8 +345,10 @@ class StreamKey(Record):
     mode: str
     version: int = 1
     on_battery: bool = False
+    peer: str | None = None
 
     def __str__(self) -> str:
         """Name it for logs: "launch submit on GPU-...", "cpu_call call on the CPU"."""
         place = "the CPU" if self.gpu is None else self.gpu
+        place = place if self.peer is None else f"{place} and {self.peer}"
         return f"{self.probe} {self.mode} on {place}{', on battery' if self.on_battery else ''}"

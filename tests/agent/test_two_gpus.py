@@ -50,6 +50,7 @@ OTHERS = (
     "event",
     "matmul",
     "nbody",
+    "peer_copy",
     "precision",
     "small_copy",
     "tensor",
@@ -140,9 +141,12 @@ def test_two_cards_are_never_mixed_up_though_one_disappears_and_comes_back(agent
     async def story() -> None:
         await agent.round()
         shows(both=True)
+        await agent.pipeline.round(Of(Pace.SMALL))
+        assert set(agent.figures("to_peer_4b")) == {0, 1}
         agent.says(ONLY_THE_SLOW_ONE)
         await agent.round()
         shows(both=False)
+        assert not agent.figures("to_peer_4b")
         agent.says(BOTH)
         await agent.pipeline.round(Of(Pace.LARGE))  # newcomers are looked for with the large probes
         await agent.round()

@@ -26,6 +26,9 @@ CHILD = (sys.executable, "-I", "-m", "gpud.child")
 GPU = "GPU-6d0c5f2e-8a41-4b7d-9e13-000000000000"
 """What the stand-in says its first device is."""
 KERNELS = Path(kernels.__file__).parent
+OTHER_GPU = f"{GPU[:-1]}1"
+PEERED = {"peer_copy", "small_peer_copy"}
+"""Probes that copy between the two."""
 INTERPRETED = "700 40"
 """Virtual nanoseconds of a call and of a reading of the clock, in Python: ``virtual_clock.c``."""
 REAL = ""
@@ -105,7 +108,7 @@ def run(probe: str, library: Path, *, clock: str | None = None, **job: Any) -> E
     """
     if clock is None:
         clock = REAL if probe in MEASURES_THE_CPU else INTERPRETED
-    arguments = {"probe": probe, "gpu": GPU, "cuda_library": str(library), **job}
+    arguments = {"probe": probe, **gpus_of(probe), "cuda_library": str(library), **job}
     environment = virtual_time(library.parent, clock) if clock else None
     return ask("--serve", json.dumps(arguments), environment=environment)
 
@@ -120,7 +123,13 @@ def scripted(
     **job: Any,
 ) -> Ended:
     """Run one probe against a stand-in that behaves as ``script`` says."""
+    script = f"devices {len(gpus_of(probe))}\n{script}"
     return run(probe, build_libcuda(folder, script, without), clock=clock, **job)
+
+
+def gpus_of(probe: str) -> dict[str, str]:
+    """Give the GPUs of a job, as many as its probe works on."""
+    return {"gpu": GPU, "peer": OTHER_GPU} if probe in PEERED else {"gpu": GPU}
 
 
 def c_loop_s(library: Path, mode: str, count: int = 300, row: int = 200, size: int = 0) -> float:

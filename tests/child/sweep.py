@@ -17,7 +17,7 @@ from gpud import discovery
 from gpud.child import probes
 from gpud.child.cuda_api import FUNCTIONS, GRAPH, OPTIONAL
 from gpud.core.sample import Backend, Pace
-from tests.child.running import GPU, Ended
+from tests.child.running import Ended, gpus_of
 from tests.standins.build import build_libcuda, rewrite_script
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ SERVER = Path(__file__).with_name("fork_server.py")
 INVENTORY = "inventory"
 A_SMALL_GPU = """\
 device.0.free_mem 67108864
+device.1.free_mem 67108864
 host_copy_bytes_per_second 1e8
 flops_per_second 1e11
 bytes_per_second 1e10
@@ -143,9 +144,10 @@ class Sweep:
         for subject, script in subjects:
             name = str(next(self._numbers))
             place = places[name] = self._folder / name
-            library = linked(self.library(subject), place, f"log {place}/calls\n{script}")
+            own = f"devices {len(gpus_of(subject.name))}\nlog {place}/calls\n{script}"
+            library = linked(self.library(subject), place, own)
             listing = subject.name == INVENTORY
-            target = {} if listing else {"probe": subject.name, "gpu": GPU}
+            target = {} if listing else {"probe": subject.name, **gpus_of(subject.name)}
             job = {"cuda_library": str(library), **target}
             cases.append({"id": name, "job": job})
         self._server.stdin.write(json.dumps(cases) + "\n")

@@ -34,8 +34,8 @@ LABELS = {
     *("cuDriverGetVersion", "cuMemGetInfo_v2", "cuModuleGetLoadingMode"),
     *("cuFuncGetAttribute", "cuModuleGetGlobal_v2"),
 }
-MPS = ("cuDeviceGetAttribute", 4)
-"""What nothing depends on, the last attribute of a GPU among it: a refusal costs only itself."""
+ATTRIBUTES = 5
+"""What nothing depends on, the last attribute of each GPU among it: a refusal costs only itself."""
 NOT_GIVEN_BACK = "not given back: "
 SHARED = {"cuModuleUnload", "cuDevicePrimaryCtxRelease_v2"}
 """What all runs of a process share goes after the last document: stderr has what is refused."""
@@ -80,7 +80,8 @@ def complaint(fault: Fault, run: Run, reason: Reason) -> str | None:
         report = [m for m in document.get("missing", ()) if fault.function in m["detail"]]
         missing = bool(report) and all(m["reason"] == reason for m in report)
         replaceable = fault.function in REPLACEABLE or GIVES_BACK.search(fault.function)
-        label = fault.function in LABELS or (fault.function, fault.after) == MPS
+        mps = fault.function == "cuDeviceGetAttribute" and (fault.after + 1) % ATTRIBUTES == 0
+        label = fault.function in LABELS or mps
         spared = replaceable or missing or label
         return None if spared and figures else "figures, as if nothing had happened"
     first = (fault.function, fault.code, reason)

@@ -91,6 +91,7 @@ def test_a_run_keeps_within_its_stated_budgets(tmp_path: Path, probe: str, gpu: 
     if spec.pace is Pace.LARGE:
         facts = facts | WAKING
     ledger = tmp_path / "ledger"
+    facts |= {key.replace(".0.", ".1."): value for key, value in facts.items()}  # of a peer
     script = "".join(f"{key} {value}\n" for key, value in facts.items())
     # Without a time line events see work alone, as the ledger does.
     script += f"time_line 0\nledger {ledger}"

@@ -11,7 +11,7 @@ import pytest
 from gpud import discovery
 from gpud.child import probes
 from gpud.core.sample import Backend, Pace, ProbeSpec, Reason, Unit
-from tests.child.running import GPU, Ended, ask, run
+from tests.child.running import Ended, ask, run
 from tests.standins.build import build_libcuda
 
 USABLE, REFUSED = discovery.modules(probes, ("SPEC", "run"))
@@ -23,13 +23,13 @@ MARK = "<!-- probes -->"
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     costs = "".join(f"{what}_ns 2000\n" for what in ("launch", "graph_launch", "event", "copy"))
-    return build_libcuda(tmp_path_factory.mktemp("cuda"), costs)
+    return build_libcuda(tmp_path_factory.mktemp("cuda"), f"devices 2\n{costs}")
 
 
 @pytest.fixture(scope="module", params=sorted(SPECS))
 def ran(request: pytest.FixtureRequest, library: Path) -> tuple[ProbeSpec, Ended]:
     spec = SPECS[request.param]
-    return spec, run(spec.name, library, gpu=GPU, budget_s=spec.budget_s)
+    return spec, run(spec.name, library, budget_s=spec.budget_s)
 
 
 def test_no_probe_is_refused() -> None:

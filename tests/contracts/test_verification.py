@@ -14,7 +14,7 @@ from gpud.child.progress import Budget
 from gpud.child.warmup import UNIT_FLOAT
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Job, Reason
-from tests.child.running import GPU, opened
+from tests.child.running import GPU, gpus_of, opened
 from tests.child.sweep import A_SMALL_GPU
 from tests.contracts.test_device import _unload
 from tests.standins.build import build_libcuda
@@ -59,6 +59,9 @@ class Tired(Gpu):
     def copy_device(self, to: Buffer, source: Buffer) -> Call:
         return self._tiring("copy_device", super().copy_device(to, source))
 
+    def copy_across(self, to: Buffer, target: Gpu, source: Buffer, origin: Gpu) -> Call:
+        return self._tiring("copy_across", super().copy_across(to, target, source, origin))
+
     def _tiring(self, kind: str, call: Call) -> Call:
         def real() -> int:
             return 0 if kind == self.stopped and self.left <= 0 else call.real()
@@ -73,6 +76,8 @@ CASES = [  # how often a probe fills memory until it checks what comes then
     ("tensor", "launch", 1),
     ("precision", "launch", 1),
     ("device_copy", "copy_device", 2),
+    ("peer_copy", "copy_across", 1),
+    ("small_peer_copy", "copy_across", 1),
     ("copy", "copy_in", 1),
     ("copy", "copy_out", 1),
     ("copy", "second lane", 1),
@@ -85,11 +90,12 @@ CASES = [  # how often a probe fills memory until it checks what comes then
 def test_what_was_right_before_it_was_checked_is_not_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, probe: str, stopped: str, fills: int
 ) -> None:
-    library = build_libcuda(tmp_path, A_SMALL_GPU)
+    library = build_libcuda(tmp_path, f"devices 2\n{A_SMALL_GPU}")
     monkeypatch.setattr(cuda_gpu, "Gpu", Tired)
     monkeypatch.setattr(Tired, "stopped", stopped)
     try:
-        with opened(Job(gpu=GPU, cuda_library=str(library)), spin=False) as gpu:
+        peer = gpus_of(probe).get("peer")
+        with opened(Job(gpu=GPU, peer=peer, cuda_library=str(library)), spin=False) as gpu:
             assert PROBES[probe].run(gpu, Budget(60), 7).samples
             monkeypatch.setattr(gpu, "left", fills)
             with pytest.raises(ProbeError) as caught:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from deploy.gpu_check.contexts import Contexts
 from deploy.gpu_check.processes import FIRST_S, RATIO, Hung, finished, wsl
 from gpud import discovery
 from gpud.child import probes
-from gpud.core.sample import Backend, ProbeSpec, Unit
+from gpud.core.sample import Backend, ProbeSpec, Reason, Unit
 from tests.child.running import CHILD, Ended
 from tests.standins.build import build_submit_loop
 
@@ -69,12 +70,36 @@ def done(
     return Ended(ended.returncode, ended.stdout, ended.stderr)
 
 
-def run_on(gpu: dict[str, Any], probe: str, seed: int = 1) -> Ended:
-    contexts.add()
-    return asked({"probe": probe, "gpu": gpu["uuid"], "seed": seed}, SPECS[probe].budget_s)
+def run_on(
+    gpu: dict[str, Any], probe: str, seed: int = 1, peer: dict[str, Any] | None = None
+) -> Ended:
+    contexts.add(1 if peer is None else 2)
+    job = {"probe": probe, "gpu": gpu["uuid"], "seed": seed}
+    job |= {} if peer is None else {"peer": peer["uuid"]}
+    return asked(job, SPECS[probe].budget_s)
 
 
-@pytest.mark.parametrize("probe", sorted(SPECS))
+PEERED = {name for name, spec in SPECS.items() if spec.peer}
+
+
+@pytest.mark.parametrize("probe", sorted(PEERED))
+def test_copies_between_gpus_bring_verified_and_plausible_figures(
+    inventory: dict[str, Any], probe: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a machine with one GPU that is all there is to say."""
+    low, high = PLAUSIBLE[SPECS[probe].unit]
+    devices = inventory["devices"]
+    if len(devices) == 1:
+        assert run_on(devices[0], probe).failure["reason"] == Reason.UNSUPPORTED
+    for gpu, peer in pairwise([*devices, devices[0]]) if len(devices) > 1 else ():
+        ended = run_on(gpu, probe, peer=peer)
+        figures = {mode: sample["median"] for mode, sample in ended.samples.items()}
+        with capsys.disabled():
+            print(f"\n{json.dumps({'gpu': gpu['name'], 'probe': probe, **figures})}")
+        assert all(low < figure < high for figure in figures.values())
+
+
+@pytest.mark.parametrize("probe", sorted(SPECS.keys() - PEERED))
 def test_a_probe_brings_verified_and_plausible_figures_from_every_gpu(
     inventory: dict[str, Any], probe: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -93,7 +118,7 @@ def test_a_probe_brings_verified_and_plausible_figures_from_every_gpu(
         assert all(low < figure < high for figure in figures.values())
 
 
-@pytest.mark.parametrize("probe", sorted(SPECS))
+@pytest.mark.parametrize("probe", sorted(SPECS.keys() - PEERED))
 def test_another_seed_verifies_too(inventory: dict[str, Any], probe: str) -> None:
     ended = run_on(inventory["devices"][0], probe, seed=20_260_101)
     assert ended.samples or ended.document["missing"]

@@ -290,3 +290,26 @@ def using(file: Path, place: str = "maps") -> list[int]:
             if str(file).encode() in (process / place).read_bytes():
                 found.append(int(process.name))
     return found
+
+
+def test_copies_to_a_second_gpu_are_compared_where_there_is_one(tmp_path: Path) -> None:
+    only = ("--only", "peer_copy", "--only", "event")
+    ended = check(tmp_path, *GIVEN, *only, script="devices 2\ndevice.1.free_mem 33554432\n")
+    assert "Traceback" not in ended.stderr
+    rows = {
+        row["row"]["mode"]: row
+        for row in document(tmp_path)["rows"]
+        if row["row"]["probe"] == "peer_copy"
+    }
+    assert {row["verdict"] for row in rows.values()} == {"held"}
+    assert len(rows) == 4
+
+
+def test_without_a_second_gpu_the_result_says_that_nothing_was_copied_to_it(
+    tmp_path: Path,
+) -> None:
+    ended = check(tmp_path, *GIVEN, "--only", "small_peer_copy", "--only", "event")
+    assert "small_peer_copy: there is no second GPU" in ended.stdout
+    assert document(tmp_path)["tools_absent"]["small_peer_copy"] == "there is no second GPU"
+    ended = check(tmp_path, *GIVEN, "--only", "peer_copy")
+    assert (ended.returncode, "peer_copy: there is no second GPU" in ended.stderr) == (2, True)

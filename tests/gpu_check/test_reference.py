@@ -12,7 +12,7 @@ import pytest
 from deploy.gpu_check.toolchain import HERE
 from gpud.child import throughput, warmup
 from tests.child import running
-from tests.child.running import GPU
+from tests.child.running import GPU, OTHER_GPU
 from tests.gpu_check.building import KERNELS, host_cublas, program, reference_library
 from tests.standins.build import build_libcuda, build_virtual_clock
 from tests.standins.loaded import COMPILED
@@ -33,7 +33,9 @@ d2h_bytes_per_second 3e10
 device.0.free_mem 33554432
 """
 SMALL = "--matmul 128 --tensor 256 --bodies 1024 --triad-bytes 1048576 --copy-bytes 4194304 "
-SMALL += "--pageable-bytes 1048576 --device-copy-bytes 1048576 --launches 500"
+SMALL += (
+    "--peer-copy-bytes 16777216 --pageable-bytes 1048576 --device-copy-bytes 1048576 --launches 500"
+)
 
 
 @pytest.fixture(scope="module")
@@ -252,3 +254,29 @@ def test_a_wrong_option_is_named(
     result = ended(reference, tmp_path, *options)
     assert (result.returncode, result.stdout) == (2, "")
     assert words.removeprefix("--") in result.stderr
+
+
+@pytest.mark.parametrize("access", [1, 0])
+@pytest.mark.parametrize("probe", ["peer_copy", "small_peer_copy"])
+def test_copy_between_gpus_is_to_the_c_program_what_it_is_to_gpud(
+    reference: Path, tmp_path: Path, probe: str, access: int
+) -> None:
+    script = f"devices 2\npeer_access {access}\ncopy_ns 2000\npeer_gpu_ns 3000\n"
+    script += "staged_gpu_ns 9000\npeer_read_bytes_per_second 1.5e10\n"
+    only = ("--only", probe, "--peer", OTHER_GPU)
+    theirs = document(ended(reference, tmp_path, *only, script=script))
+    ours = running.run(probe, build_libcuda(tmp_path, SCRIPT + script), budget_s=60).samples
+    assert set(theirs["figures"]) == set(ours)
+    assert len(theirs["missing"]) == (0 if access else 2)
+    for mode, sample in ours.items():
+        assert theirs["figures"][mode]["median"] == pytest.approx(sample["median"], rel=0.02), mode
+
+
+@pytest.mark.parametrize("way", ["peer_copy", "staged_copy"])
+def test_wrong_byte_on_the_way_to_another_gpu_gives_no_figure(
+    reference: Path, tmp_path: Path, way: str
+) -> None:
+    only = ("--only", "peer_copy", "--peer", OTHER_GPU)
+    result = ended(reference, tmp_path, *only, script=f"devices 2\ncorrupt {way} 12345\n")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "the bytes that arrived are not those that were sent" in result.stderr

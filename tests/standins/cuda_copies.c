@@ -103,6 +103,8 @@ CUresult copy_run(const struct copy *copy, double *cost_ns)
 {
     double bytes = (double)copy->size, rate;
     CUresult code;
+    if (copy->peer)
+        return peer_copy_run(copy, cost_ns);
     if (copy->from) {
         rate = host_rate(copy->from, copy->size, RATE(h2d_bytes_per_second),
                          RATE(pageable_h2d_bytes_per_second));
@@ -120,8 +122,7 @@ CUresult copy_run(const struct copy *copy, double *cost_ns)
     return code;
 }
 
-/* Submit a copy that began at `start`; a synchronous one does not return before the device. */
-static CUresult copy(int64_t start, CUstream stream, bool synchronous, struct copy copy)
+CUresult copy_submit(int64_t start, CUstream stream, bool synchronous, struct copy copy)
 {
     REQUIRE(clock_of(stream), INVALID_HANDLE);
     REQUIRE(copy.size, SUCCESS);
@@ -134,7 +135,7 @@ static CUresult copy(int64_t start, CUstream stream, bool synchronous, struct co
 }
 
 #define COPY(stream, synchronous, ...)                                                            \
-    copy(start, stream, synchronous, (struct copy){.size = size, __VA_ARGS__})
+    copy_submit(start, stream, synchronous, (struct copy){.size = size, __VA_ARGS__})
 
 EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr target, const void *source, size_t size)
 {

@@ -48,7 +48,12 @@ void ledger_open(const char *path)
 
 void ledger_work(double cost_ns, bool is_kernel)
 {
-    struct usage *usage = &used[current_index()];
+    ledger_work_on(current_index(), cost_ns, is_kernel);
+}
+
+void ledger_work_on(int device, double cost_ns, bool is_kernel)
+{
+    struct usage *usage = &used[device];
     usage->gpu_ns += cost_ns;
     if (is_kernel && cost_ns > usage->longest_kernel_ns)
         usage->longest_kernel_ns = cost_ns;

@@ -313,6 +313,18 @@ CUresult memory_copy(CUdeviceptr target, CUdeviceptr source, uint64_t size)
     return SUCCESS;
 }
 
+void memory_spoil(CUdeviceptr address)
+{
+    struct region *region = find(address, 1);
+    private_bytes(region)[address - region->start] ^= 1;
+}
+
+int memory_device(CUdeviceptr address, uint64_t size)
+{
+    const struct region *region = find(address, size);
+    return region ? region->device : -1;
+}
+
 CUresult memory_fill(CUdeviceptr address, uint32_t value, uint64_t count)
 {
     COMPUTING;

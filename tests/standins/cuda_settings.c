@@ -10,6 +10,7 @@
  *   device.I.launch_ns N, device.I.RATE R    as below, for this GPU alone; RATE is kernel_ns,
  *                                   a load's, and whatever ends in _per_second
  *   device.I.total_mem|free_mem BYTES
+ *   peer_access 0|1                 whether GPUs may access each other's memory (1)
  *   pinned_limit BYTES              what cuMemHostAlloc gives in all
  *
  * Real time, spun away inside the call:
@@ -46,6 +47,10 @@
  *   h2d_bytes_per_second, d2h_bytes_per_second, or host_copy_bytes_per_second for both R
  *   pageable_h2d_bytes_per_second, pageable_d2h_bytes_per_second R
  *                                   to and from what cuMemHostAlloc did not give; default: the same
+ *   peer_write_bytes_per_second, peer_read_bytes_per_second R    between two GPUs, to and from the
+ *                                   one that is not the stream's; staged_write_..., staged_read_...
+ *                                   without access
+ *   peer_gpu_ns, staged_gpu_ns N    each of them, besides its bytes
  *   d2d_bytes_per_second R          copies on the device: twice their size; default: bytes_per_second
  *
  *   warmup_kernels N, warmup_factor R  the first kernel of a process takes R times as long, the N
@@ -65,6 +70,7 @@
  *   corrupt KERNEL block B          every element that block B of a matrix product computes, row by row
  *   corrupt copy                    the first byte of every copy to the host
  *   corrupt device_copy             the first byte of every copy on the device
+ *   corrupt peer_copy|staged_copy [BYTE]  that byte, by default the first, of every copy between GPUs
  */
 #include "libcuda.h"
 
@@ -78,6 +84,9 @@ struct settings settings = {
     .driver_version = 12080,
     .devices = 1,
     .pinned_limit = INT64_C(1) << 30,
+    .peer_access = 1,
+    .corrupt_peer_byte = -1,
+    .corrupt_staged_byte = -1,
     .time_line = -1,
     .warmup_factor = 1,
     .sm_clock_hertz = 2.4e9,
@@ -94,6 +103,10 @@ struct settings settings = {
     .rates.bytes_per_second = 5e11,
     .rates.h2d_bytes_per_second = 2.5e10,
     .rates.d2h_bytes_per_second = 2.5e10,
+    .rates.peer_write_bytes_per_second = 2e10,
+    .rates.peer_read_bytes_per_second = 2e10,
+    .rates.staged_write_bytes_per_second = 1e10,
+    .rates.staged_read_bytes_per_second = 1e10,
     .rates.dram_load_ns = 600,
     .rates.l2_load_ns = 250,
 };
@@ -114,6 +127,10 @@ bool rates_line(const char *key, const char *field, const char *value, struct ra
         {"pageable_h2d_bytes_per_second", &rates->pageable_h2d_bytes_per_second},
         {"pageable_d2h_bytes_per_second", &rates->pageable_d2h_bytes_per_second},
         {"d2d_bytes_per_second", &rates->d2d_bytes_per_second},
+        {"peer_write_bytes_per_second", &rates->peer_write_bytes_per_second},
+        {"peer_read_bytes_per_second", &rates->peer_read_bytes_per_second},
+        {"staged_write_bytes_per_second", &rates->staged_write_bytes_per_second},
+        {"staged_read_bytes_per_second", &rates->staged_read_bytes_per_second},
         {"dram_load_ns", &rates->dram_load_ns},
         {"l2_load_ns", &rates->l2_load_ns},
     };
@@ -133,8 +150,14 @@ static void corrupt_line(char *value)
     struct kernel *kernel = kernel_named(name);
     char *block = element && !strcmp(element, "block") ? strtok_r(NULL, " \t", &rest) : NULL;
     bool copy = !strcmp(name, "copy"), device_copy = !strcmp(name, "device_copy");
-    if (strtok_r(NULL, " \t", &rest) || (!kernel && ((!copy && !device_copy) || element)))
-        script_die("corrupt: expected KERNEL [ELEMENT or block B], copy or device_copy, not '%s'", name);
+    int64_t *byte = !strcmp(name, "peer_copy")     ? &settings.corrupt_peer_byte
+                    : !strcmp(name, "staged_copy") ? &settings.corrupt_staged_byte
+                                                   : NULL;
+    if (strtok_r(NULL, " \t", &rest) || (!kernel && !byte && ((!copy && !device_copy) || element)))
+        script_die("corrupt: expected KERNEL [ELEMENT or block B], copy, device_copy, peer_copy or "
+                   "staged_copy, not '%s'", name);
+    if (byte)
+        *byte = element ? script_integer("corrupt", element) : 0;
     settings.corrupt_copy |= copy;
     settings.corrupt_device_copy |= device_copy;
     if (!kernel)
@@ -202,6 +225,9 @@ bool library_line(const char *key, char *value)
         {"event_gpu_ns", &settings.event_gpu_ns},
         {"time_line", &settings.time_line},
         {"copy_gpu_ns", &settings.copy_gpu_ns},
+        {"peer_gpu_ns", &settings.peer_gpu_ns},
+        {"staged_gpu_ns", &settings.staged_gpu_ns},
+        {"peer_access", &settings.peer_access},
         {"query_ns", &settings.query_ns},
         {"blocking_ns", &settings.blocking_ns},
         {"idle_launches", &settings.idle_launches},

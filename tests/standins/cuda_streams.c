@@ -9,6 +9,14 @@ double *clock_of(CUstream handle)
     return stream ? &stream->now_ns : NULL;
 }
 
+int stream_device(CUstream handle)
+{
+    if ((uintptr_t)handle <= 2)
+        return current_index();
+    const struct object *stream = object_find(STREAM, handle);
+    return stream ? stream->device : -1;
+}
+
 static bool time_line(void)
 {
     return settings.time_line < 0 ? virtual_clock_now != NULL : settings.time_line;
@@ -100,6 +108,7 @@ EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream)
     ENTER(CONTEXT);
     struct object *event = object_find(EVENT, handle);
     REQUIRE(event && clock_of(stream), INVALID_HANDLE);
+    REQUIRE(event->device == stream_device(stream), INVALID_HANDLE);
     event->recorded = true;
     clock_reaches(clock_of(stream), start + settings.event_ns);
     event->now_ns = *clock_of(stream);

@@ -232,6 +232,7 @@ EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice index)
     if (!--device->context_users) {
         ledger_close(index);
         device->context = 0;
+        peers_close(index);
         pinned_free_device(index);
         object_free_device(index);
         memory_free_device(index);

@@ -40,6 +40,8 @@ struct rates { /* what work costs in virtual time; 0 where a device has none of 
     double h2d_bytes_per_second, d2h_bytes_per_second;
     double pageable_h2d_bytes_per_second, pageable_d2h_bytes_per_second; /* 0: as pinned */
     double d2d_bytes_per_second;                                         /* 0: bytes_per_second */
+    double peer_write_bytes_per_second, peer_read_bytes_per_second;
+    double staged_write_bytes_per_second, staged_read_bytes_per_second;
     double dram_load_ns, l2_load_ns;
 };
 
@@ -65,13 +67,14 @@ extern struct settings {
     int driver_version, devices;
     int64_t launch_ns, first_launch_ns, sync_ns, init_ns, context_ns, module_load_ns, pinned_limit;
     int64_t graph_launch_ns, graph_node_ns, copy_ns, event_ns, event_gpu_ns,
-        copy_gpu_ns, query_ns, blocking_ns;
+        copy_gpu_ns, peer_gpu_ns, staged_gpu_ns, query_ns, blocking_ns, peer_access;
     int64_t idle_launches, idle_launch_ns, warmup_kernels;
     double launch_ns_second, second_share, tail_ns, tail_share, warmup_factor;
     double sm_clock_hertz, clock_step, compiler_factor;
     int64_t timer_tick_ns, clock_step_kernels;
     struct rates rates;
     bool corrupt_copy, corrupt_device_copy;
+    int64_t corrupt_peer_byte, corrupt_staged_byte; /* -1: none */
     int64_t time_line; /* below 0: where the clock is virtual */
     struct device device[MAX_DEVICES];
 } settings;
@@ -124,6 +127,8 @@ void memory_free_device(int device);
 CUresult memory_write(CUdeviceptr address, const void *source, uint64_t size);
 CUresult memory_read(CUdeviceptr address, void *target, uint64_t size);
 CUresult memory_copy(CUdeviceptr target, CUdeviceptr source, uint64_t size);
+void memory_spoil(CUdeviceptr address);
+int memory_device(CUdeviceptr address, uint64_t size); /* -1: nobody's */
 CUresult memory_fill(CUdeviceptr address, uint32_t value, uint64_t count);
 /* What a kernel does; ILLEGAL_ADDRESS where an access leaves its allocation. */
 CUresult memory_add(CUdeviceptr address, uint32_t delta);
@@ -225,12 +230,15 @@ bool device_line(const char *key, const char *field, struct device *device, char
 
 /* The virtual clock of a stream; NULL for a bad handle. 0, 1 and 2 are the default streams. */
 double *clock_of(CUstream handle);
+int stream_device(CUstream handle); /* -1 for a bad handle */
 
 struct copy { /* the side that is not device memory is NULL or 0 */
     CUdeviceptr target, source;
     void *to;
     const void *from;
     size_t size;
+    bool peer, write; /* between two GPUs; from the stream's to the other one */
+    int to_device, from_device;
 };
 
 struct operation { /* one piece of work for a stream: a launch where it has a kernel, else a copy */
@@ -251,7 +259,13 @@ CUresult submit(CUstream stream, const struct operation *operation, int64_t read
 
 /* cuda_copies.c: move the bytes, and give the cost of the copy in virtual ns. */
 CUresult copy_run(const struct copy *copy, double *cost_ns);
+/* Submit a copy that began at `start`; a synchronous one does not return before the device. */
+CUresult copy_submit(int64_t start, CUstream stream, bool synchronous, struct copy copy);
 void pinned_free_device(int device);
+
+/* cuda_peers.c: the same between two GPUs, each of which is busy as long. */
+CUresult peer_copy_run(const struct copy *copy, double *cost_ns);
+void peers_close(int device);
 
 /* cuda_streams.c: with a time line, work begins when the GPU has it and not before, and who waits for
  * it waits. */
@@ -276,6 +290,7 @@ void ledger_computed(const int64_t *begun);
 #define COMPUTING                                                                                 \
     __attribute__((cleanup(ledger_computed), unused)) const int64_t begun = ledger_compute()
 void ledger_work(double cost_ns, bool is_kernel);
+void ledger_work_on(int device, double cost_ns, bool is_kernel);
 void ledger_memory(void);
 void ledger_pinned(int device, int64_t change);
 void ledger_close(int device);

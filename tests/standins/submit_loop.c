@@ -9,6 +9,10 @@
  *   blocking    one launch, a record, and a wait for that event, which is made to block
  *   query       one launch and a query, with an untimed synchronise behind it
  *   chase       one launch of a chase of ROW loads through a ring of SIZE bytes, and a synchronise
+ *   to_peer     one copy of SIZE bytes to the GPU beside (1 for 0), with access to its memory, and a
+ *               synchronise
+ *   from_peer   the same from that GPU
+ *   staged_to_peer, staged_from_peer    without access
  * Prints whole nanoseconds: the median sequence, clock pair included; the median of a bare clock
  * pair taken in the same loop; then the sequence's 10th, 90th and 99th percentile.
  *
@@ -32,6 +36,7 @@ static const char ptx[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
 
 static void *library, *module, *function, *stream, *graph, *event;
 static uint64_t place; /* device memory: where a chase has come to */
+static struct { int index; void *context; uint64_t memory; } own, peer;
 static long row = 200, size;
 
 static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
@@ -39,6 +44,7 @@ static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, u
 static int (*synchronize)(void *);
 static int (*launch_graph)(void *, void *);
 static int (*record)(void *, void *), (*wait_for)(void *), (*query)(void *);
+static int (*copy_peer)(uint64_t, void *, uint64_t, void *, size_t, void *);
 
 struct product { const char *mode, *kernel; unsigned tile, across, down; };
 
@@ -139,9 +145,23 @@ static int chase(void)
     return code ? code : synchronize(stream);
 }
 
+static int to_peer(void)
+{
+    int code = copy_peer(peer.memory, peer.context, own.memory, own.context, (size_t)size, stream);
+    return code ? code : synchronize(stream);
+}
+
+static int from_peer(void)
+{
+    int code = copy_peer(own.memory, own.context, peer.memory, peer.context, (size_t)size, stream);
+    return code ? code : synchronize(stream);
+}
+
 static const struct mode { const char *name; int (*sequence)(void); } modes[] = {
     {"submit", submit}, {"roundtrip", roundtrip}, {"pipelined", pipelined}, {"graph", graphed},
     {"blocking", blocking}, {"query", queried}, {"chase", chase},
+    {"to_peer", to_peer}, {"from_peer", from_peer},
+    {"staged_to_peer", to_peer}, {"staged_from_peer", from_peer},
 };
 
 static const struct mode *mode_named(const char *name)
@@ -188,14 +208,28 @@ static void make_ring(void)
     CALL("cuModuleGetFunction", (void **, void *, const char *), (&function, module, "gpud_chase"));
 }
 
+static void make_peer(int with_access)
+{
+    CALL("cuMemAlloc_v2", (uint64_t *, size_t), (&own.memory, (size_t)size));
+    CALL("cuDevicePrimaryCtxRetain", (void **, int), (&peer.context, own.index ^ 1));
+    CALL("cuCtxSetCurrent", (void *), (peer.context));
+    CALL("cuMemAlloc_v2", (uint64_t *, size_t), (&peer.memory, (size_t)size));
+    if (with_access)
+        CALL("cuCtxEnablePeerAccess", (void *, unsigned), (own.context, 0));
+    CALL("cuCtxSetCurrent", (void *), (own.context));
+    if (with_access)
+        CALL("cuCtxEnablePeerAccess", (void *, unsigned), (peer.context, 0));
+    copy_peer = symbol("cuMemcpyPeerAsync");
+}
+
 static void prepare(int gpu)
 {
-    void *context;
     int device;
+    own.index = gpu;
     CALL("cuInit", (unsigned), (0));
     CALL("cuDeviceGet", (int *, int), (&device, gpu));
-    CALL("cuDevicePrimaryCtxRetain", (void **, int), (&context, device));
-    CALL("cuCtxSetCurrent", (void *), (context));
+    CALL("cuDevicePrimaryCtxRetain", (void **, int), (&own.context, device));
+    CALL("cuCtxSetCurrent", (void *), (own.context));
     CALL("cuStreamCreate", (void **, unsigned), (&stream, 0));
     CALL("cuModuleLoadDataEx", (void **, const void *, unsigned, int *, void **),
          (&module, ptx, 0, NULL, NULL));
@@ -265,6 +299,8 @@ static void time_sequences(const struct mode *mode, int64_t *taken, int64_t *pai
         make_graph();
     if (mode->sequence == chase)
         make_ring();
+    if (mode->sequence == to_peer || mode->sequence == from_peer)
+        make_peer(strncmp(mode->name, "staged", 6));
     for (long i = 0; i < count; i++) {
         if (i % BLOCK == 0)
             check(synchronize(stream), "cuStreamSynchronize");
@@ -292,7 +328,7 @@ int main(int argc, char **argv)
         size = strtol(argv[6], NULL, 10);
     if (count <= 0 || (!mode && (!product || size <= 0)) || row <= 0) {
         fprintf(stderr, "usage: submit_loop LIBCUDA N [submit|roundtrip|pipelined|graph|blocking|"
-                        "query|chase [GPU [ROW [SIZE]]]]\n"
+                        "query|chase|[staged_]to_peer|[staged_]from_peer [GPU [ROW [SIZE]]]]\n"
                         "       submit_loop LIBCUDA N fp64|tf32|bf16|int8 GPU ROW SIZE PTX\n");
         return 2;
     }

@@ -27,6 +27,7 @@ from gpud.core.sample import (
     Unit,
 )
 from gpud.verbs.probe_outcome import ProbeOutcome, percent
+from tests.standins.build import build_libcuda
 from tests.verbs.homes import called, configured, started
 
 if TYPE_CHECKING:
@@ -34,7 +35,17 @@ if TYPE_CHECKING:
 
 FIRST = Device(0, "GPU-aaaa-1", "RTX \x1b[2J4070", "0000:01:00.0", "8.9", 46, 1, 1)
 SECOND = Device(1, "GPU-aabb-2", "RTX 2000 Ada", "0000:02:00.0", "8.9", 22, 1, 1)
+WSL2 = "6.6.87.2-microsoft-standard-WSL2"
 HUNG = Failure(Reason.HUNG, "no answer", advice="wsl --shutdown")
+
+
+def copying(folder: Path, gpus: int, kernel: str) -> str:
+    """Give the settings of a machine with this kernel, where CUDA lists so many GPUs."""
+    library = build_libcuda(folder / "cuda", f"devices {gpus}")
+    release = folder / "root/proc/sys/kernel/osrelease"
+    release.parent.mkdir(parents=True)
+    release.write_text(kernel)
+    return f"sysroot = '{folder / 'root'}'\n[cuda]\nlibrary = '{library}'\n"
 
 
 def sample(middle: float, *, around: float = 0.1, mode: str = "submit", n: int = 101) -> Sample:
@@ -268,3 +279,24 @@ def test_unknown_probe_is_2_with_the_list(tmp_path: Path) -> None:
         ran = started(tmp_path, "probe", *words)
         assert ran.code == 2
         assert "there is no probe nosuch; there are: copy, cpu_call" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("gpus", "kernel", "why"),
+    [(1, "6.8.0-45-generic", "there is no second GPU"), (2, WSL2, "not on WSL2")],
+)
+def test_copy_between_gpus_where_there_is_none_is_2_and_says_why(
+    tmp_path: Path, gpus: int, kernel: str, why: str
+) -> None:
+    configured(tmp_path, copying(tmp_path, gpus, kernel))
+    ran = started(tmp_path, "probe", "small_peer_copy", "event")
+    assert (ran.code, f"small_peer_copy copies between two GPUs: {why}" in ran.err) == (2, True)
+
+
+def test_copy_to_the_next_gpu_is_measured_from_each(tmp_path: Path) -> None:
+    configured(tmp_path, copying(tmp_path, 2, "6.8.0-45-generic"))
+    ran = started(tmp_path, "probe", "small_peer_copy", "--json")
+    runs = json.loads(ran.out)["runs"]
+    assert ran.code == 0
+    first, second = ((run["device"]["uuid"], run["conditions"]["peer"]) for run in runs)
+    assert first == second[::-1]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from gpud.agent.history.records import Entry, Finite, Flags, RecordBody, SavedState, typed
-from gpud.agent.history.schema import HOUR_S, PROBES, VERSION
+from gpud.agent.history.schema import HOUR_S, PEER, PROBES, VERSION
 from gpud.agent.regression import commands
 from gpud.agent.regression.changes import GPUS, KINDS, key_of
 from gpud.agent.regression.evaluation import RunFigures, stream_key
@@ -259,7 +259,12 @@ def conditions_around(
         )
         conditions = [body for (body,) in typed(rows, tuple[RecordBody])]
         sides.append(
-            [body for body in conditions if (body.get("after.ac") is False) is stream.on_battery]
+            [
+                body
+                for body in conditions
+                if (body.get("after.ac") is False) is stream.on_battery
+                and body.get("peer") == stream.peer
+            ]
         )
     return Sides(*sides)
 
@@ -268,12 +273,13 @@ def conditions_around(
 
 
 class StoredSeries(NamedTuple):
-    """Figures that compare with each other; ``gpu`` is a UUID, None for the CPU."""
+    """Figures that compare with each other; ``gpu`` and ``peer`` are UUIDs, None for the CPU."""
 
     gpu: str | None
     probe: str
     mode: str
     version: int
+    peer: str | None = None
 
 
 def usual(
@@ -286,13 +292,15 @@ def usual(
     medians: defaultdict[StoredSeries, list[float]] = defaultdict(list)
     for probe in probes:
         rows = connection.execute(
-            f"SELECT r.gpu_uuid, s.mode, {VERSION}, s.median"  # noqa: S608  # ours
+            f"SELECT r.gpu_uuid, s.mode, {VERSION}, {PEER}, s.median"  # noqa: S608  # ours
             " FROM runs r JOIN samples s ON s.run_id = r.id WHERE r.probe = ?"
             " AND r.finished_s >= ? AND r.failure IS NULL AND r.flags = '[]' AND s.peaks IS NULL",
             (probe, since_s),
         )
-        for gpu, mode, version, figure in typed(rows, tuple[str | None, str, int, Finite]):
-            medians[StoredSeries(gpu, probe, mode, version)].append(figure)
+        for gpu, mode, version, peer, figure in typed(
+            rows, tuple[str | None, str, int, str | None, Finite]
+        ):
+            medians[StoredSeries(gpu, probe, mode, version, peer)].append(figure)
     return {series: tuple(figures) for series, figures in medians.items()}
 
 

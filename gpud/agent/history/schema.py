@@ -41,6 +41,10 @@ VERSION: Final = (
     " AND json_type(r.conditions, '$.probe_version') = 'integer'"
     " THEN json_extract(r.conditions, '$.probe_version') ELSE 1 END"
 )
+PEER: Final = (
+    "CASE WHEN json_valid(r.conditions) AND json_type(r.conditions, '$.peer') = 'text'"
+    " THEN json_extract(r.conditions, '$.peer') END"
+)
 """Columns of a run ``r``; a run without a version is of the first, as in ``regression.streams``."""
 
 MIGRATIONS = (

@@ -61,7 +61,7 @@ STARVED_S: Final = 7200.0
 STARVED_ROUNDS: Final = 3
 """Put off for so long, and in so many rounds, a probe is reported."""
 
-PRESSING = frozenset({Skip.GPU_HOT, Skip.VRAM_SHORT, Skip.GPU_BUSY})
+PRESSING = frozenset({Skip.GPU_HOT, Skip.VRAM_SHORT, Skip.GPU_BUSY, Skip.PEER_BUSY})
 """Reasons that nobody chose: a probe they keep away for hours is reported."""
 CHOSEN = frozenset({Skip.QUIET_HOURS, Skip.ON_BATTERY})
 """Reasons that the person chose: what was put off before them is forgotten."""
@@ -218,10 +218,11 @@ def _busy(before: Conditions, after: Conditions, own_bytes: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A run that is to start: a probe, and the GPU for a probe of one."""
+    """A run that is to start: a probe, its GPU if it has one, and the second one of a copy."""
 
     spec: ProbeSpec
     device: Device | None
+    peer: Device | None = None
 
     @property
     def uuid(self) -> str | None:
@@ -241,6 +242,7 @@ class Admission:
     answer: Wait | Skip | None
     conditions: Conditions
     at: Instant
+    peer: Conditions | None = None  # of the second GPU
 
 
 class Gate:
@@ -266,23 +268,31 @@ class Gate:
         self._past: dict[_RunKey, dict[bool | None, Past]] = {}  # by power source
 
     async def admit(self, due: Due) -> Admission:
-        """Read the conditions, and decide. The moment is that before the reading.
+        """Read the conditions, and decide; a second GPU must allow the run as well.
 
-        A reading is never older than the moment, so an echo of our own work cannot be taken for
-        another process's because the reading took its time.
+        The moment is that before the reading. A reading is never older than the moment, so an echo
+        of our own work cannot be taken for another process's because the reading took its time.
         """
         at = self._now()
         before = await self._observer.look(due.uuid)
-        candidate = Candidate(
+        answer = decide(self._settings, self._candidate(due, due.device, at), before)
+        if answer is not None or due.peer is None:
+            return Admission(answer, before, at)
+        peer = await self._observer.look(due.peer.uuid)
+        answer = decide(self._settings, self._candidate(due, due.peer, at), peer)
+        answer = Skip.PEER_BUSY if answer in PRESSING else answer
+        return Admission(answer, before, at, peer)
+
+    def _candidate(self, due: Due, device: Device | None, at: Instant) -> Candidate:
+        return Candidate(
             due.spec.backend,
             due.spec.pace,
             at.mono_s,
             local_min(at.wall_s),
             need_bytes=self._need_bytes.get(due.key, 0),
-            memory_bytes=0 if due.device is None else due.device.memory_total_bytes,
-            own_ended_s=None if due.uuid is None else self._own_ended_s.get(due.uuid),
+            memory_bytes=0 if device is None else device.memory_total_bytes,
+            own_ended_s=None if device is None else self._own_ended_s.get(device.uuid),
         )
-        return Admission(decide(self._settings, candidate, before), before, at)
 
     def put_off(self, due: Due, reason: Skip, now_s: float) -> bool:
         """Note a run that was skipped, and return whether that has gone on for too long.
@@ -300,11 +310,12 @@ class Gate:
 
     def worked(self, due: Due, at: Instant) -> None:
         """Note that a child of ours has had the GPU until this moment."""
-        if due.uuid is not None:
-            self._own_ended_s[due.uuid] = at.mono_s
+        for device in (due.device, due.peer):
+            if device is not None:
+                self._own_ended_s[device.uuid] = at.mono_s
 
     async def ended(
-        self, due: Due, report: RunReport, before: Conditions, at: Instant, *, jumped: bool
+        self, due: Due, report: RunReport, admission: Admission, at: Instant, *, jumped: bool
     ) -> tuple[RunReport, tuple[Flag, ...]]:
         """Read the conditions after a run: return its report with both readings, and its flags.
 
@@ -312,11 +323,15 @@ class Gate:
         """
         self._put_off_since_s.pop(due.key, None)
         self.worked(due, at)
-        after = await self._observer.look(due.uuid)
+        before, after = admission.conditions, await self._observer.look(due.uuid)
+        busy = _busy(before, after, self._own_bytes(due, report, before, after))
+        if due.peer is not None and admission.peer is not None:  # its context is gone by now
+            peer = await self._observer.look(due.peer.uuid)
+            busy = busy or _busy(admission.peer, peer, 0.0)
         past = await self._past_of(due.key, ac=after.ac)
         resumed_s = self._board.read().machine.resumed_mono_s
         raised = {
-            Flag.BUSY: _busy(before, after, self._own_bytes(due, report, before, after)),
+            Flag.BUSY: busy,
             Flag.LOW: past.slow(after),
             Flag.RESUME: resumed_s is not None and at.mono_s - resumed_s < RESUMED_S,
             Flag.COLD: report.conditions.get("settled") is False,  # the warm-up's runs disagreed

@@ -17,7 +17,6 @@ import contextlib
 import json
 import math
 import os
-import secrets
 import sys
 import time
 from dataclasses import asdict, replace
@@ -29,7 +28,6 @@ import structlog
 from gpud.agent import children
 from gpud.agent.measure import outcome
 from gpud.agent.measure.breaker import Breaker, Standing, State, standing
-from gpud.agent.measure.gate import headroom_bytes
 from gpud.agent.measure.served import INVENTORY, ServedChild, Work
 from gpud.agent.state.runs import with_children
 from gpud.core import progress, wire
@@ -52,8 +50,6 @@ if TYPE_CHECKING:
 
     from gpud.agent.measure.contexts import GpuContexts
     from gpud.agent.state.board import Board
-    from gpud.core.sample import Device
-    from gpud.core.settings import Settings
 
 log = structlog.get_logger()
 
@@ -84,23 +80,6 @@ class LaunchRefused(Exception):  # noqa: N818  # it is an answer, not an error
     def __init__(self, skip: Skip) -> None:
         super().__init__(skip)
         self.skip = skip
-
-
-def job_of(settings: Settings, spec: ProbeSpec | None = None, device: Device | None = None) -> Job:
-    """Return the job of a run on a GPU or the CPU, or without a probe that of the list of GPUs."""
-    library, limit_s = settings.cuda.library, settings.cuda.start_limit_s
-    job = Job(cuda_library=library, sysroot=settings.sysroot, start_limit_s=limit_s)
-    if spec is None:
-        return job
-    seed = secrets.randbelow(2**31 - 1) + 1
-    job = replace(job, probe=spec.name, budget_s=spec.budget_s, seed=seed)
-    if device is None:
-        return job
-    job, least_bytes = replace(job, gpu=device.uuid), settings.gate.vram_free_min_bytes
-    if least_bytes >= 0:
-        return replace(job, free_min_bytes=least_bytes)
-    least_bytes = int(headroom_bytes(device.memory_total_bytes))
-    return replace(job, free_min_bytes=least_bytes, stays_free_bytes=least_bytes)
 
 
 class Launcher:
@@ -316,9 +295,10 @@ class Launcher:
         """
         if not work.gpu and self._cpu_watch is not None:
             raise LaunchRefused(Skip.STUCK)
-        skip = self.closed_to_gpu_work(work.job.gpu) if work.gpu else None
-        if skip is not None and not (work.person and skip in WARNED):
-            raise LaunchRefused(skip)
+        for gpu in work.gpus if work.gpu else ():
+            skip = self.closed_to_gpu_work(gpu)
+            if skip is not None and not (work.person and skip in WARNED):
+                raise LaunchRefused(skip)
 
     async def _ask(
         self, server: ServedChild, work: Work, kind: type[wire.Document]
@@ -360,8 +340,13 @@ class Launcher:
             server.driver = True
             if work.job.probe and server.gpu is None:
                 server.gpu = work.job.gpu
-                if self.contexts is not None:
-                    self.contexts.made(work.job.gpu or "")
+                self._count_context(work.job.gpu or "")
+            if work.job.peer is not None:
+                self._count_context("")  # it is none that its GPU's own round has lost
+
+    def _count_context(self, gpu: str) -> None:
+        if self.contexts is not None:
+            self.contexts.made(gpu)
 
     def _lost(
         self, server: ServedChild, work: Work, failure: Failure, ended: children.Ended

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from gpud.agent.history.records import Run
 from gpud.agent.measure import conditions
 from gpud.agent.measure.gate import Due, Wait
-from gpud.agent.measure.launch import Launcher, LaunchRefused, job_of
+from gpud.agent.measure.launch import Launcher, LaunchRefused
+from gpud.agent.measure.peers import absence, peer_of
+from gpud.agent.measure.served import job_of
 from gpud.agent.state import containers
 from gpud.agent.state.changes import run_conditions
 from gpud.agent.state.gpus import with_devices
@@ -33,7 +35,7 @@ from gpud.core.health import Health, Level
 from gpud.core.sample import Backend, Device, Inventory, Pace, ProbeSpec, Reason, Skip
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from gpud.agent.history.store import History
     from gpud.agent.measure.gate import Admission, Gate
@@ -115,7 +117,7 @@ class Pipeline:
         disabled = set(self._settings.probes.disabled)
         self._specs = tuple(spec for spec in specs if spec.name not in disabled)
         measure = self._board.read().measure
-        self._board.publish(measure=with_specs(measure, self._specs, refused))
+        self._board.publish(measure=with_specs(measure, self._runnable, refused))
         unknown = disabled - {spec.name for spec in specs}
         if refused:
             detail = "; ".join(f"{name}: {why}" for name, why in sorted(refused.items()))
@@ -175,7 +177,7 @@ class Pipeline:
             await self.discover()
         on_battery = conditions.on_battery(self._settings.sysroot)
         costs_s = gpu_costs(self._board.read().measure)
-        turn = rounds.begin(self._specs, time.monotonic(), costs_s, on_battery=on_battery)
+        turn = rounds.begin(self._runnable, time.monotonic(), costs_s, on_battery=on_battery)
         # First what has a mode that is cold only as long as nothing else has used the GPU.
         small, cold = Pace.SMALL, "_cold"
         turn.probes.sort(
@@ -196,12 +198,16 @@ class Pipeline:
         new = turn.look or self._list_changed
         if new or wrong or misses_a_gpu(self._board.read()):
             self._inventory = None  # taken anew once a round while something is wrong, or new
-        on_gpu = [spec for spec in self._specs if spec.backend is Backend.CUDA]
+        on_gpu = [spec for spec in self._runnable if spec.backend is Backend.CUDA]
         due = [spec for spec in turn.probes if spec.backend is Backend.CUDA]
         for uuid in [device.uuid for device in await self._devices(due)]:
             for spec in self._in_turn(due, uuid):
-                device = next((d for d in await self._devices([spec]) if d.uuid == uuid), None)
-                if device is not None and await self._run(Due(spec, device)):
+                listed = await self._devices([spec])
+                device = next((each for each in listed if each.uuid == uuid), None)
+                if device is None or spec not in self._runnable:
+                    continue
+                peer = peer_of(device, listed) if spec.peer else None
+                if await self._run(Due(spec, device, peer)):
                     rounds.ran(spec)
         # Without GPU probes, too: there may be GPUs. What a run has lost is named in its round.
         look = (due or not on_gpu) and not self._container_measures
@@ -231,7 +237,14 @@ class Pipeline:
             for device in devices:
                 self._skip(Due(spec, device), Skip.ON_BATTERY, at, next_s=next_s)
 
-    async def _devices(self, due: Sequence[ProbeSpec]) -> Iterable[Device]:
+    @property
+    def _runnable(self) -> tuple[ProbeSpec, ...]:
+        """The probes of this machine: those of two GPUs only where CUDA has listed two."""
+        devices = () if self._last_inventory is None else self._last_inventory.devices
+        alone = absence(devices, self._board.read().machine.platform) is not None
+        return tuple(spec for spec in self._specs if not (spec.peer and alone))
+
+    async def _devices(self, due: Sequence[ProbeSpec]) -> Sequence[Device]:
         """Give the GPUs to measure; none, and a counted skip of each probe, without one."""
         skip = Skip.NO_GPU
         devices: tuple[Device, ...] = ()
@@ -257,12 +270,14 @@ class Pipeline:
         snapshot, mono_s = self._board.read(), self._now().mono_s
         gpus = with_devices(snapshot.gpus, inventory.devices)
         measure = with_inventory(snapshot.measure, inventory, gpus, mono_s)
+        measure = with_specs(measure, self._runnable, measure.refused)
         self._board.publish(gpus=gpus, measure=measure)
         self._changes.compare()
 
     async def _run(self, due: Due) -> bool:
         """Run one probe on one GPU, or skip it; return whether it ran."""
-        closed = None if due.uuid is None else self._launcher.closed_to_gpu_work(due.uuid)
+        gpus = [each.uuid for each in (due.device, due.peer) if each is not None]
+        closed = next(filter(None, map(self._launcher.closed_to_gpu_work, gpus)), None)
         if closed is not None:
             self._skip(due, closed, self._now())  # a GPU that hangs may look busy as well
             return False
@@ -274,7 +289,8 @@ class Pipeline:
             self._skip(due, before.answer, before.at, before.conditions.utilization_gpu_ratio)
             return False
         try:
-            report = await self._launcher.run(due.spec, self.job(due.spec, due.device))
+            job = self.job(due.spec, due.device, due.peer)
+            report = await self._launcher.run(due.spec, job)
         except LaunchRefused as refused:
             self._skip(due, refused.skip, before.at)
             return False
@@ -285,9 +301,9 @@ class Pipeline:
         await self._finish(due, report, before)
         return True
 
-    def job(self, spec: ProbeSpec, device: Device | None) -> Job:
+    def job(self, spec: ProbeSpec, device: Device | None, peer: Device | None = None) -> Job:
         """Return the job of a run, without what may set off a known fault of this machine."""
-        job = job_of(self._settings, spec, device)
+        job = job_of(self._settings, spec, device, peer)
         snapshot = self._board.read()
         read, driver = snapshot.machine.platform, driver_version(snapshot)
         modes = {} if device is None else left_out(read, driver, device)
@@ -297,7 +313,7 @@ class Pipeline:
         """Store, evaluate and publish a run."""
         after = self._now()
         jumped = clock.jumped(before.at, after, threshold_s=clock.WITHIN_RUN_S) is not None
-        report, flags = await self._gate.ended(due, report, before.conditions, after, jumped=jumped)
+        report, flags = await self._gate.ended(due, report, before, after, jumped=jumped)
         report = self._with_driver(report)
         await self._store_and_evaluate(Run(report, after.wall_s, self._boot_id, flags))
         if jumped and report.failure is None:  # a failure stays one, whatever the time is

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import FileIO
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent import children
+from gpud.agent.measure.gate import headroom_bytes
 from gpud.core import progress
+from gpud.core.sample import Job
 from gpud.gpu_lock import opened_anew
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpud.core.progress import Note
-    from gpud.core.sample import Job
+    from gpud.core.sample import Device, ProbeSpec
+    from gpud.core.settings import Settings
 
 
 INVENTORY: Final = "inventory"
@@ -33,10 +37,52 @@ class Work:
     person: bool
 
     @property
+    def gpus(self) -> Sequence[str | None]:
+        """The GPUs that it needs a context of: the child's own, and one for this job alone."""
+        return (self.job.gpu,) if self.job.peer is None else (self.job.gpu, self.job.peer)
+
+    @property
     def what(self) -> str:
         """The job in words: "launch on GPU-..."."""
         subject = self.job.probe or INVENTORY
-        return f"{subject} on {self.job.gpu}" if self.job.gpu else subject
+        return f"{subject} on {' and '.join(filter(None, self.gpus))}" if self.job.gpu else subject
+
+
+def job_of(
+    settings: Settings,
+    spec: ProbeSpec | None = None,
+    device: Device | None = None,
+    peer: Device | None = None,
+) -> Job:
+    """Return the job of a run on a GPU or the CPU, or without a probe that of the list of GPUs."""
+    library, limit_s = settings.cuda.library, settings.cuda.start_limit_s
+    job = Job(cuda_library=library, sysroot=settings.sysroot, start_limit_s=limit_s)
+    if spec is None:
+        return job
+    seed = secrets.randbelow(2**31 - 1) + 1
+    job = replace(job, probe=spec.name, budget_s=spec.budget_s, seed=seed)
+    if device is None:
+        return job
+    least_bytes, stays_bytes = _to_leave_free(settings, device)
+    job = replace(job, gpu=device.uuid, free_min_bytes=least_bytes, stays_free_bytes=stays_bytes)
+    if peer is None:
+        return job
+    least_bytes, stays_bytes = _to_leave_free(settings, peer)
+    return replace(
+        job,
+        peer=peer.uuid,
+        peer_free_min_bytes=least_bytes,
+        peer_stays_free_bytes=stays_bytes,
+    )
+
+
+def _to_leave_free(settings: Settings, device: Device) -> tuple[int, int]:
+    """Return how much of a GPU's memory must be free before a run, and beside what it takes."""
+    least_bytes = settings.gate.vram_free_min_bytes
+    if least_bytes >= 0:
+        return least_bytes, 0
+    least_bytes = int(headroom_bytes(device.memory_total_bytes))
+    return least_bytes, least_bytes
 
 
 class ServedChild:

@@ -19,10 +19,11 @@ import gpud
 from gpud.agent import platform
 from gpud.agent.history import queries, reader
 from gpud.agent.history.queries import StoredSeries
-from gpud.agent.measure import launch
+from gpud.agent.measure import served
 from gpud.agent.measure.breaker import State
 from gpud.agent.measure.clocks import now
 from gpud.agent.measure.launch import LaunchRefused
+from gpud.agent.measure.peers import absence, peer_of
 from gpud.agent.state.board import Board
 from gpud.agent.state.known_faults import left_out
 from gpud.agent.state.presence import nothing_expected, remembered
@@ -89,6 +90,7 @@ class Session:
         self._pipeline = pipeline
         self._patience_s = patience_s
         self._gave_up = False
+        self._listed: Sequence[Device] = ()
         self._past: Mapping[StoredSeries, tuple[float, ...]] = {}
 
     async def lines(self) -> AsyncGenerator[ProbeLine, None]:
@@ -108,19 +110,32 @@ class Session:
             )
         except StoreError as error:
             yield NoHistoryLine(reason=str(error))
-        on_gpu = [spec for spec in specs if spec.backend is Backend.CUDA]
+        on_gpu: Sequence[ProbeSpec] = [spec for spec in specs if spec.backend is Backend.CUDA]
         devices: Sequence[Device] = ()
         if on_gpu:  # asked before the CPU is measured: a GPU that there is not is an error at once
             async for line in self._inventory(on_gpu):
                 yield line
                 if isinstance(line, InventoryLine) and line.inventory.failure is None:
-                    devices = chosen(line.inventory.devices, self._request.gpus)
+                    self._listed = line.inventory.devices
+                    devices = chosen(self._listed, self._request.gpus)
+            on_gpu = self._with_peers(on_gpu)
         on_cpu = [spec for spec in specs if spec.backend is Backend.CPU]
         places = [(on_cpu, None), *((on_gpu, device) for device in devices)]
         async for line in self._runs(places):
             yield line
         for words in self._not_counted():
             yield WaitLine(message=words)
+
+    def _with_peers(self, specs: Sequence[ProbeSpec]) -> Sequence[ProbeSpec]:
+        """Leave out what copies between GPUs where nothing does; a probe that is named is an error.
+
+        Errors: ``ConfigError``.
+        """
+        why = absence(self._listed, platform.facts(self._settings.sysroot))
+        for spec in specs if why and self._listed and self._request.names else ():
+            if spec.peer:
+                raise ConfigError(f"{spec.name} copies between two GPUs: {why}")
+        return [spec for spec in specs if not (why and spec.peer)]
 
     async def _runs(
         self, places: Sequence[tuple[Sequence[ProbeSpec], Device | None]]
@@ -245,16 +260,23 @@ class Session:
         uuid = report.device.uuid if report.device is not None else None
         if not isinstance(version, int):
             return {}
+        peer = report.conditions.get("peer")
+        peer = peer if isinstance(peer, str) else None
         past = {
-            sample.mode: self._past.get(StoredSeries(uuid, report.probe, sample.mode, version))
+            sample.mode: self._past.get(
+                StoredSeries(uuid, report.probe, sample.mode, version, peer)
+            )
             for sample in report.samples
         }
         return {mode: Usual(median(values), len(values)) for mode, values in past.items() if values}
 
     def _job(self, spec: ProbeSpec | None, device: Device | None) -> Job:
+        peer = None
+        if spec is not None and spec.peer and device is not None:
+            peer = peer_of(device, self._listed)
         if self._pipeline is not None and spec is not None:
-            return self._pipeline.job(spec, device)
-        job = launch.job_of(self._settings, spec, device)
+            return self._pipeline.job(spec, device, peer)
+        job = served.job_of(self._settings, spec, device, peer)
         read = platform.facts(self._settings.sysroot)
         modes = {} if device is None else left_out(read, None, device)
         return dataclasses.replace(job, cache_dir=self._cache_dir(), left_out=modes)

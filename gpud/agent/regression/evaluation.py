@@ -75,14 +75,17 @@ def observations(run: RunFigures, context: str) -> Iterator[tuple[StreamKey, Uni
     number = run.conditions.get("probe_version")
     version = number if type(number) is int else 1
     on_battery = run.conditions.get("after.ac") is False
+    peer = run.conditions.get("peer")
+    peer = peer if isinstance(peer, str) else None
     for mode, unit, median in run.medians:
         if unit in JUDGED:
             observation = Observation(run.finished_s, median, context, run.flags)
-            yield StreamKey(run.gpu, run.probe, mode, version, on_battery), unit, observation
+            key = StreamKey(run.gpu, run.probe, mode, version, on_battery, peer)
+            yield key, unit, observation
 
 
 def measurable(key: StreamKey, specs: tuple[ProbeSpec, ...], inventory: Inventory | None) -> bool:
-    """Say whether a stream can bring samples: its probe is run, in this version, its GPU is here.
+    """Say whether a stream can bring samples: its probe is run, in this version, its GPUs are here.
 
     What is not known yet, such as which GPUs there are, is taken for possible.
     """
@@ -91,21 +94,33 @@ def measurable(key: StreamKey, specs: tuple[ProbeSpec, ...], inventory: Inventor
         return False
     if key.gpu is None or inventory is None or inventory.failure is not None:
         return True
-    return key.gpu in {device.uuid for device in inventory.devices}
+    return {key.gpu, key.peer or key.gpu} <= {device.uuid for device in inventory.devices}
 
 
-_KEY: Final = msgspec.json.Decoder(tuple[str | None, str, str, int, bool])
+class _Name(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A key as the history writes it: without a peer it ends one item earlier."""
+
+    gpu: str | None
+    probe: str
+    mode: str
+    version: int
+    on_battery: bool
+    peer: str | None = None
+
+
+_NAME: Final = msgspec.json.Decoder(_Name)
 
 
 def stream_name(key: StreamKey) -> str:
     """Write a key as the history does: `["GPU-...","launch","submit",1,false]`."""
-    return msgspec.json.encode(astuple(key)).decode()
+    values = astuple(key)
+    return msgspec.json.encode(values if key.peer else values[:-1]).decode()
 
 
 def stream_key(name: str | bytes) -> StreamKey:
     """Read back what ``stream_name`` wrote. Errors: ``WireError`` for anything else."""
     try:
-        return StreamKey(*_KEY.decode(name))
+        return StreamKey(*msgspec.structs.astuple(_NAME.decode(name)))
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise WireError(f"{name[:80]!r} names no stream: {error}") from error
 

@@ -36,9 +36,18 @@ if TYPE_CHECKING:
 def with_specs(
     measure: MeasureState, specs: tuple[ProbeSpec, ...], refused: Mapping[str, str]
 ) -> MeasureState:
-    """List the probes, each with its count of runs."""
-    counts = {spec.name: measure.runs.get(spec.name, 0) for spec in specs}
-    return replace(measure, specs=specs, refused=refused, runs=counts)
+    """List the probes, each with its count of runs; what is listed no more leaves no figures."""
+    names = {spec.name for spec in specs}
+    gone = {spec.name for spec in measure.specs} - names
+    return replace(
+        measure,
+        specs=specs,
+        refused=refused,
+        probes={key: state for key, state in measure.probes.items() if key.probe not in gone},
+        put_off={key: skip for key, skip in measure.put_off.items() if key.probe not in gone},
+        runs=dict.fromkeys(sorted(names), 0)
+        | {name: count for name, count in measure.runs.items() if count or name not in gone},
+    )
 
 
 def with_inventory(

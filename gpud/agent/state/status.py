@@ -138,7 +138,7 @@ def _streams(
     regression: RegressionState, gpus: Mapping[str, ListedGpu]
 ) -> tuple[StreamReport, ...]:
     def order(key: StreamKey) -> tuple[object, ...]:
-        return (key.gpu or "", key.probe, key.mode, key.version, key.on_battery)
+        return (key.gpu or "", key.probe, key.mode, key.version, key.on_battery, key.peer or "")
 
     return tuple(
         built(

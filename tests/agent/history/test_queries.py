@@ -129,6 +129,7 @@ def test_only_runs_that_compare_are_usual_together(tmp_path: Path) -> None:
         run(1.0, 1.0),
         run(1.0, 2.0, gpu="GPU-2"),
         run(1.0, 3.0, probe_version=2),
+        run(1.0, 11.0, peer="GPU-2"),
         run(-50.0, 4.0),
         run(1.0, 5.0, flags=(Flag.BUSY,)),
         run(1.0, 6.0, flags=(Flag.COLD, Flag.LOW)),
@@ -145,4 +146,5 @@ def test_only_runs_that_compare_are_usual_together(tmp_path: Path) -> None:
             series: (1.0,),
             series._replace(gpu="GPU-2"): (2.0,),
             series._replace(version=2): (3.0,),
+            series._replace(peer="GPU-2"): (11.0,),
         }

@@ -70,7 +70,7 @@ for line in sys.stdin:
         devices = [device(index) for index in range(state["gpus"])]
         print(json.dumps({"failure": state.get("failure"), "devices": devices}), flush=True)
         continue
-    noted(f"run {job['probe']} {job['gpu']}")
+    noted(f"run {job['probe']} {job['gpu']}" + (f" {job['peer']}" if job["peer"] else ""))
     if job["probe"] in state.get("crashing", ()):
         os.kill(os.getpid(), signal.SIGSEGV)
     if job["left_out"]:

@@ -18,6 +18,7 @@ from gpud.agent.measure.gate import (
     FEWEST_RUNS,
     LOW_RUNS,
     USUAL_RUNS,
+    Admission,
     Candidate,
     Due,
     Gate,
@@ -254,9 +255,10 @@ def flags(
     gate = Gate(GateSettings(), cast("Any", observer), cast("Any", history), board, lambda: at)
     seen: dict[str, Condition] = {"settled": settled, "context_s": context_s}
     report = RunReport("launch", Backend.CUDA, DEVICE, conditions=seen)
+    admission = Admission(None, before, at)
 
     async def runs() -> list[tuple[Flag, ...]]:
-        return [(await gate.ended(DUE, report, before, at, jumped=jumped))[1] for _ in after]
+        return [(await gate.ended(DUE, report, admission, at, jumped=jumped))[1] for _ in after]
 
     return asyncio.run(runs())
 

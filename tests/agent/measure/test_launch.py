@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent import children
-from gpud.agent.measure import launch
+from gpud.agent.measure import launch, served
 from gpud.agent.measure.breaker import Breaker, State
 from gpud.agent.measure.launch import Launcher, LaunchRefused
 from gpud.agent.state.board import Board
-from gpud.child.probes import triad
+from gpud.child.probes import peer_copy, triad
 from gpud.core.errors import WireError
 from gpud.core.sample import Backend, Device, Job, Pace, ProbeSpec, Reason, RunReport, Skip, Unit
 from gpud.core.sections import GateSettings
@@ -386,7 +386,12 @@ def test_job_says_how_much_memory_stays_free(
 ) -> None:
     settings = Settings(gate=GateSettings(vram_free_min_bytes=vram_free_min_bytes))
     device = Device(0, "GPU-1", "RTX", "0", "8.9", 1, 1, 20 * GIB)
-    job = launch.job_of(settings, triad.SPEC, device)
+    job = served.job_of(settings, triad.SPEC, device)
     assert (job.gpu, (job.free_min_bytes, job.stays_free_bytes)) == ("GPU-1", expected)
-    job = launch.job_of(settings, triad.SPEC)
+    peer = Device(1, "GPU-2", "RTX", "1", "8.9", 1, 1, 40 * GIB)
+    job = served.job_of(settings, peer_copy.SPEC, device, peer)
+    assert (job.gpu, (job.free_min_bytes, job.stays_free_bytes)) == ("GPU-1", expected)
+    twice = tuple(2 * each if vram_free_min_bytes < 0 else each for each in expected)
+    assert (job.peer, (job.peer_free_min_bytes, job.peer_stays_free_bytes)) == ("GPU-2", twice)
+    job = served.job_of(settings, triad.SPEC)
     assert (job.gpu, job.free_min_bytes, job.stays_free_bytes) == (None, 0, 0)

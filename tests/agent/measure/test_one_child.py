@@ -13,13 +13,21 @@ import pytest
 
 from gpud import gpu_lock, processes
 from gpud.agent.measure.contexts import GpuContexts
-from gpud.agent.measure.launch import Launcher
+from gpud.agent.measure.launch import Launcher, LaunchRefused
 from gpud.agent.state.board import Board
 from gpud.child.cuda_api import OPTIONAL
-from gpud.child.probes import cpu_call, cpu_matmul, event, launch, small_copy, triad
-from gpud.core.sample import Job, Reason
+from gpud.child.probes import (
+    cpu_call,
+    cpu_matmul,
+    event,
+    launch,
+    small_copy,
+    small_peer_copy,
+    triad,
+)
+from gpud.core.sample import Job, Reason, Skip
 from tests import snapshots
-from tests.child.running import CHILD, GPU, INTERPRETED
+from tests.child.running import CHILD, GPU, INTERPRETED, OTHER_GPU
 from tests.child.sweep import A_SMALL_GPU, CALLED
 from tests.standins.build import build_libcuda
 from tests.standins.loaded import virtual_time
@@ -31,7 +39,6 @@ if TYPE_CHECKING:
 
     from gpud.core.sample import ProbeSpec, RunReport
 
-OTHER_GPU = f"{GPU[:-1]}1"
 OPENED, CLOSED = "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"
 SHARED = {"cuModuleUnload", CLOSED}
 
@@ -86,7 +93,7 @@ async def test_held_launcher_needs_one_process_and_one_context_for_all_runs_on_a
     assert (rig.children, rig.contexts.used) == (1, 1)
 
 
-async def test_child_never_works_on_two_gpus(tmp_path: Path) -> None:
+async def test_next_gpu_has_a_child_of_its_own(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     async with rig.launcher.held():
         reports = [await rig.run(event.SPEC, gpu) for gpu in (GPU, GPU, OTHER_GPU, OTHER_GPU)]
@@ -94,6 +101,56 @@ async def test_child_never_works_on_two_gpus(tmp_path: Path) -> None:
     order = [name for name in rig.calls() if name in {OPENED, CLOSED}]
     assert order == [OPENED, CLOSED] * 2
     assert (rig.children, rig.contexts.used) == (2, 2)
+
+
+async def test_child_has_a_context_on_a_second_gpu_only_while_it_copies_there(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path)
+    async with rig.launcher.held():
+        reports = [
+            await rig.run(event.SPEC),
+            await rig.run(small_peer_copy.SPEC, peer=OTHER_GPU),
+            await rig.run(small_peer_copy.SPEC, peer=OTHER_GPU),
+            await rig.run(event.SPEC),
+        ]
+    assert good(reports) == [True] * 4
+    order = [name for name in rig.calls() if name in {OPENED, CLOSED}]
+    assert order == [OPENED, OPENED, CLOSED, OPENED, CLOSED, CLOSED]
+    assert (rig.children, rig.contexts.used) == (1, 3)
+
+
+async def test_hang_of_a_copy_between_two_gpus_closes_both(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, "hang cuMemcpyPeerAsync")
+    report = await rig.run(small_peer_copy.SPEC, peer=OTHER_GPU, budget_s=0.5)
+    assert report.failure is not None
+    assert report.failure.reason is Reason.HUNG
+    assert "cuMemcpyPeerAsync" in report.failure.detail
+    closed = [rig.launcher.closed_to_gpu_work(gpu) for gpu in (GPU, OTHER_GPU)]
+    assert closed == [Skip.BREAKER_OPEN] * 2
+    assert rig.launcher.standing.what == f"small_peer_copy on {GPU} and {OTHER_GPU}"
+
+
+async def test_copy_between_two_gpus_makes_no_context_that_the_budget_has_not(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path)
+    rig.contexts.budget = 1
+    async with rig.launcher.held():
+        assert good([await rig.run(event.SPEC)]) == [True]
+        with pytest.raises(LaunchRefused) as refused:
+            await rig.run(small_peer_copy.SPEC, peer=OTHER_GPU)
+    assert refused.value.skip is Skip.CONTEXTS_SPENT
+    assert rig.contexts.used == 1
+
+
+async def test_copies_to_a_gpu_take_no_context_from_its_own_probes(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.contexts.budget = 100
+    async with rig.launcher.held():
+        copies = [await rig.run(small_peer_copy.SPEC, peer=OTHER_GPU) for _ in range(3)]
+        assert good([*copies, await rig.run(event.SPEC, OTHER_GPU)]) == [True] * 4
+    assert rig.contexts.used == 5
 
 
 async def test_without_a_holder_each_run_has_a_child_that_is_gone_at_its_end(

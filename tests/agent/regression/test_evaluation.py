@@ -19,12 +19,23 @@ from gpud.agent.regression.evaluation import (
     RunFigures,
     SharedState,
     figures,
+    measurable,
     observations,
     stream_key,
     stream_name,
 )
+from gpud.child.probes import launch as launch_probe
 from gpud.core.errors import WireError
-from gpud.core.sample import Backend, Failure, Flag, Reason, RunReport, StreamKey, Unit
+from gpud.core.sample import (
+    Backend,
+    Failure,
+    Flag,
+    Inventory,
+    Reason,
+    RunReport,
+    StreamKey,
+    Unit,
+)
 from tests import snapshots
 
 if TYPE_CHECKING:
@@ -47,6 +58,7 @@ KEYS = st.builds(
     st.text(),
     st.integers(0, 10**9),
     st.booleans(),
+    st.one_of(st.none(), st.text(min_size=1)),
 )
 
 
@@ -57,9 +69,17 @@ def test_name_of_a_stream_is_read_back(key: StreamKey) -> None:
 
 def test_name_of_a_stream_is_json_for_people() -> None:
     assert stream_name(SUBMIT) == '["GPU-0","launch","submit",1,false]'
+    copies = StreamKey("GPU-0", "peer_copy", "to_peer", peer="GPU-1")
+    assert stream_name(copies) == '["GPU-0","peer_copy","to_peer",1,false,"GPU-1"]'
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '["g","p","m",1]', '["g",1,"m",1,false]', "["])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{}", "[]", "[", '["g","p","m",1]', '["g",1,"m",1,false]'),
+        *('["g","p","m",1,false,7]', '["g","p","m",1,false,"q",0]'),
+    ],
+)
 def test_text_that_names_no_stream_is_refused(text: str) -> None:
     with pytest.raises(WireError, match="names no stream"):
         stream_key(text)
@@ -84,6 +104,20 @@ def test_version_and_power_source_are_part_of_a_stream(
     run = figures(replace(REPORT, conditions=conditions), 7.0, ())
     keys = {(key.version, key.on_battery) for key, _, _ in observations(run, "g1")}
     assert keys == {(version, on_battery)}
+
+
+def test_copies_to_another_gpu_are_another_stream_which_ends_with_that_gpu() -> None:
+    uuid, spec = snapshots.DEVICE.uuid, replace(launch_probe.SPEC, version=3)
+    first, second = (
+        replace(REPORT, conditions={**REPORT.conditions, "peer": peer}) for peer in "ab"
+    )
+    keys = {
+        key for run in (first, second) for key, _, _ in observations(figures(run, 7.0, ()), "g")
+    }
+    assert {(key.gpu, key.peer) for key in keys} == {(uuid, "a"), (uuid, "b")}
+    devices = (snapshots.DEVICE, replace(snapshots.DEVICE, uuid="a"))
+    here = {key.peer for key in keys if measurable(key, (spec,), Inventory(devices))}
+    assert here == {"a"}
 
 
 @pytest.mark.parametrize(
