@@ -260,7 +260,8 @@ def test_whoever_ends_it_finds_nothing_left(tmp_path: Path, number: signal.Signa
     path = with_tools(tmp_path, {"nvidia-smi": SMI})
     ledger, temporary = tmp_path / "ledger", tmp_path / "temporary"
     temporary.mkdir()
-    library = build_libcuda(tmp_path, f"{SCRIPT}ledger {ledger}\n")
+    script = f"{SCRIPT}sync_ns 100000000\nledger {ledger}\n"  # a run long enough to be seen
+    library = build_libcuda(tmp_path, script)
     command = [sys.executable, "-S", str(ROOT / "deploy" / "gpu-check"), *GIVEN]
     command += ["--library", str(library), "--out", str(tmp_path / "out"), "--only", "nbody"]
     environment = {"PATH": path, "HOME": str(tmp_path), "TMPDIR": str(temporary)}
