@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -33,8 +32,7 @@ class Span(NamedTuple):
 Line = tuple[Span, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """The room to draw in. ``height`` None: there is no end to it, and nothing is left out.
 
     ``details``: also what else only the page has room for.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from pathlib import Path
@@ -33,6 +32,8 @@ def run(options: argparse.Namespace, place: Place) -> int:
     if published is None:
         return place.report_absent(run_dir, as_json=options.json)
     if options.json:
+        import json
+
         print(json.dumps(published), flush=True)  # also what this release does not understand
     with legible():
         shown = read(portholder.with_listener(published))

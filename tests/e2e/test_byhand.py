@@ -16,11 +16,11 @@ import struct
 import subprocess
 import termios
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 
 from gpud import gpu_lock, processes
 from gpud.agent import platform
@@ -303,7 +303,7 @@ def test_graphs_are_left_out_without_an_agent_where_the_gpus_replay_may_hang(
     (tmp_path / "proc/sys/kernel").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/osrelease").write_text("6.8.0-45-generic\n")
     settings = parse(gpud.config.read_bytes(), {}, home=str(gpud.home))
-    settings = replace(settings, sysroot=str(tmp_path))
+    settings = structs.replace(settings, sysroot=str(tmp_path))
 
     async def story() -> list[ProbeLine]:
         launcher = Launcher(None)

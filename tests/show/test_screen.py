@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -73,7 +72,7 @@ def test_narrow_screen_drops_bars_words_and_the_usual(width: int | None, row: st
     made["recent"] = [of | past]
     view = View() if width is None else View(width, 200)  # without one: in a pipe
     assert row in [" ".join(line.split()) for line in screen(made, view)]
-    assert all(line.isascii() for line in screen(made, replace(view, ascii_only=True)))
+    assert all(line.isascii() for line in screen(made, view._replace(ascii_only=True)))
 
 
 def test_screen_that_is_not_high_enough_has_a_mode_of_each_probe_and_the_slower_one() -> None:
