@@ -174,6 +174,7 @@ _WATCH = _option(
     type=_seconds,
     const=1.0,
 )
+_SHORT = _flag("--short", "one line for a prompt or a status bar, as the agent keeps it in a file")
 _PROBE = (
     _option("names", "NAME", "which (default: all)", nargs="*"),
     _flag("--list", "list the probes and run none"),
@@ -235,7 +236,7 @@ TOP: Final = (
     _option("--config", "FILE", "the settings file (default: etc/gpud/gpud.toml)"),
 )
 VERBS: Final = {
-    "status": Verb("say how everything is, on one screen", ((_JSON, _WATCH), _COLOR)),
+    "status": Verb("say how everything is, on one screen", ((_JSON, _WATCH, _SHORT), _COLOR)),
     "doctor": Verb("check this machine, say what is wrong and how to mend it", (_JSON,)),
     "probe": Verb("run probes now, by hand", _PROBE),
     "history": Verb(
