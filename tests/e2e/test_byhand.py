@@ -144,9 +144,13 @@ def test_a_terminal_shows_a_line_for_each_run_then_the_table_and_the_distributio
     code, screen = on_a_terminal(gpud, "launch", "--repeat", "2")
     assert code == 0
     assert "\x1b" not in screen
-    shown = screen.replace("\r", "").split("\n")
+    shown = screen.replace("\r\n", "\n").split("\n")
     name = "launch on GPU 0, NVIDIA GeForce RTX 4070 (stand-in)"
-    assert shown[:2] == [f"{name} (1 of 2) ...", f"{name} (2 of 2) ..."]
+    for repeat, words in enumerate(shown[:2], 1):  # a line that is written over with its figures
+        begun, ended = words.split("\r")
+        assert begun == f"{name} ({repeat} of 2) ..."
+        assert re.match(rf"{re.escape(name)} \({repeat} of 2\): submit ", ended)
+        assert len(ended) < 80
     # The two modes of the distribution are two lines, and no figure lies between them.
     modes = (re.match(r" +(?:launch +)?submit \((\d+) %\) +([\d.]+) µs", text) for text in shown)
     (quick_share, quick_us), (slow_share, slow_us) = (
