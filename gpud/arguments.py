@@ -246,7 +246,11 @@ VERBS: Final = {
         required=False,
         usage=_USAGE,
     ),
-    "baseline": Verb("say what is normal for each probe, or decide about it", (), _BASELINE),
+    "baseline": Verb(
+        "say what is normal for each probe (show), or decide about it",
+        actions=_BASELINE,
+        required=False,
+    ),
     "alerts": Verb(
         "say what is wrong now, since when and why",
         (_flag("--all", "also what ended in the last day"), _JSON),

@@ -80,6 +80,7 @@ def test_version_and_status_load_nothing_that_they_do_not_need(tmp_path: Path) -
         ("logs", 0),
         ("alerts", 0),
         ("baseline show", 0),
+        ("baseline", 0),
         ("config show", 0),
         ("config check", 0),
         ("completion fish", 0),
