@@ -32,7 +32,7 @@ def drawn(*blocks: Block, details: bool = False) -> str:
     """Draw blocks for stdout: tables whole, however wide; with details what fits a terminal."""
     from gpud.show.text import lines
 
-    room = View(ascii_only=ascii_only(sys.stdout))
+    room = View(sys.maxsize, ascii_only=ascii_only(sys.stdout))
     if details:
         room = view(sys.stdout)._replace(details=True)
     return painted(narrowed(lines(blocks, room), room), colour=False)
