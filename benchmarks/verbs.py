@@ -31,6 +31,7 @@ VERBS = (
     ("--help",),
     ("status",),
     ("status", "--json"),
+    ("status", "--short"),
     ("alerts",),
     ("baseline", "show"),
     ("history", "--probe", "launch"),

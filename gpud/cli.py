@@ -10,11 +10,19 @@ import errno
 import importlib
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 import gpud
-from gpud.arguments import INTERRUPTED, NO_PERMISSION, NOT_RUNNING, OK, PROBLEM, USAGE, parser
+from gpud.arguments import (
+    INTERRUPTED,
+    NO_PERMISSION,
+    NOT_RUNNING,
+    OK,
+    PROBLEM,
+    USAGE,
+    parser,
+    verb_in,
+)
 from gpud.core.errors import ConfigError, DeniedError, GpudError, NotRunningError
 from gpud.core.text import escaped, pasteable
 
@@ -40,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; nothing but a bug ends in a traceback."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # `gpud doctor >&-`: whoever closed it wants to read nothing
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # for the whole life
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115  # for the whole life
         if reconfigure := getattr(getattr(sys, name), "reconfigure", None):
             reconfigure(errors="backslashreplace")  # an encoding that lacks a letter is no failure
     words = sys.argv[1:] if argv is None else argv
@@ -73,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parsed(words: Sequence[str]) -> argparse.Namespace | int:
     """Read the words; an exit code where they were all that was to be done, such as --help."""
     try:
-        return parser().parse_args(words)
+        return parser(verb_in(words)).parse_args(words)
     except SystemExit as ended:
         return int(ended.code or OK)
 

@@ -64,6 +64,15 @@ def ask(run_dir: Path, request: ApiRequest) -> Iterator[AnswerLine]:
     raise GpudError(f"gpud's agent ({agent}) ended before it had answered", fix="gpud logs")
 
 
+def listens(run_dir: Path) -> bool:
+    """Return whether an agent takes connections. Errors: none."""
+    try:
+        with _connected(run_dir):
+            return True
+    except GpudError:
+        return False
+
+
 def ask_running(place: Place, settings: Settings, request: ApiRequest) -> Iterator[AnswerLine]:
     """Ask as ``ask`` does; where no agent listens, the error says why and what starts it."""
     run_dir = Path(settings.run_dir)

@@ -7,9 +7,7 @@ import.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpud.core.text import escaped
@@ -34,9 +32,9 @@ def drawn(*blocks: Block, details: bool = False) -> str:
     """Draw blocks for stdout: tables whole, however wide; with details what fits a terminal."""
     from gpud.show.text import lines
 
-    room = View(ascii_only=ascii_only(sys.stdout))
+    room = View(sys.maxsize, ascii_only=ascii_only(sys.stdout))
     if details:
-        room = replace(view(sys.stdout), details=True)
+        room = view(sys.stdout)._replace(details=True)
     return painted(narrowed(lines(blocks, room), room), colour=False)
 
 
@@ -85,6 +83,8 @@ def view(stream: TextIO) -> View:
     """Return the room on the terminal behind a stream, or an endless roll where there is none."""
     if not stream.isatty():
         return View(ascii_only=ascii_only(stream))
+    import shutil
+
     size = shutil.get_terminal_size()
     return View(size.columns or 80, size.lines or 24, ascii_only=ascii_only(stream))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 import gpud
 from gpud import regular_file, settings_files
@@ -17,6 +17,7 @@ from gpud.arguments import NOT_RUNNING
 from gpud.core.errors import ConfigError, GpudError, NotRunningError
 from gpud.core.settings import Settings, config_path, parse
 from gpud.core.text import escaped, pasteable
+from gpud.core.wire import UNREADABLE
 from gpud.output import say
 from gpud.processes import lived_s
 from gpud.reports import latest_root_report, published_by, running
@@ -31,8 +32,7 @@ STARTS_S: Final = 30.0
 CHECKOUT: Final = Path(gpud.__file__).resolve().parent.parent
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where this gpud keeps its files and reads its settings; ``words`` were typed after gpud."""
 
     home: str
@@ -121,6 +121,8 @@ class Place:
 
     def report_absent(self, run_dir: Path, *, as_json: bool) -> int:
         """Print why there is no status, as a document if that was asked for; the exit code."""
+        import json
+
         error = self.absence(run_dir)
         absent = {"schema_version": 1, "state": "not_running", "detail": str(error)}
         absent["fix"] = pasteable(str(error.fix), self.program)
@@ -128,7 +130,7 @@ class Place:
         return NOT_RUNNING
 
 
-def place_of(home: str | None, config: Path | None, words: Sequence[str]) -> Place:
+def place_of(home: str | None, config: str | None, words: Sequence[str]) -> Place:
     """Return the place that is named, else ``$GPUD_HOME``, ``.gpud`` of a checkout, or ``/``.
 
     Errors: ``ConfigError`` for a settings file that is named and cannot be there.
@@ -139,7 +141,7 @@ def place_of(home: str | None, config: Path | None, words: Sequence[str]) -> Pla
         home = str(CHECKOUT / ".gpud") if _in_checkout() else "/"
     home = str(Path(home).absolute())
     usual = Path(config_path(home)).absolute()
-    path = (config or usual).absolute()
+    path = Path(config).absolute() if config else usual
     fix = "name the settings file with --config FILE"
     try:
         if path != usual and not path.exists():
@@ -188,12 +190,12 @@ def document(run_dir: Path) -> dict[str, Any] | None:
     """
     path = run_dir / "agent.json"
     try:
-        published: Any = json.loads(regular_file.read(path, LARGEST))
+        published: Any = msgspec.json.decode(regular_file.read(path, LARGEST))
     except FileNotFoundError:
         return None
     except regular_file.NotRegularError as error:
         raise GpudError(f"{path} is no plain file", fix="gpud restart makes it anew") from error
-    except (ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise GpudError(f"{path} is not readable as JSON: {error}") from error
     if not isinstance(published, dict) or (published and "schema_version" not in published):
         raise GpudError(f"{path} is no status of gpud's", fix="gpud restart writes it anew")

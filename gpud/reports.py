@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,8 @@ LARGEST: Final = 4 << 20
 CLOCK_TOLERANCE_S: Final = 1.0
 """Root may write between reading the clock and reading the file."""
 NOT_RUNNING: Final = "gpud is not running"
+SHORT: Final = "short"
+"""In the agent's own directory: Unix time, exit code and words of `gpud status --short`."""
 
 
 def running(run_dir: Path) -> bool:
@@ -28,6 +31,14 @@ def running(run_dir: Path) -> bool:
         return start_ticks(Path("/proc", pid, "stat").read_text()) == int(ticks)
     except (OSError, ValueError):
         return False
+
+
+def short_status(run_dir: Path, now_s: float) -> tuple[int, str] | None:
+    """Return exit code and words of the agent's line; None if it is not of now. Errors: none."""
+    text = regular_file.text(run_dir / "agent" / SHORT, 200) or ""
+    line = re.fullmatch(r"([0-9]{1,12}) ([01]) ([ -~]+)\n", text)
+    fresh = line and abs(now_s - int(line[1])) <= STALE_AFTER_S
+    return (int(line[2]), line[3]) if line and fresh and running(run_dir) else None
 
 
 def latest_root_report(run_dir: Path) -> RootReport | None:

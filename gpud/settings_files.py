@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import grp
 import os
 import stat
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+
+import msgspec
 
 from gpud import regular_file
 from gpud.core.errors import ConfigError
@@ -71,8 +70,7 @@ def unreadable_secrets(home: str) -> Path | None:
     return path if os.access(path, os.F_OK) and not os.access(path, os.R_OK) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Exposed:
+class Exposed(msgspec.Struct, frozen=True):
     """A file that everybody on the machine can read, and the keys that are secret in it."""
 
     path: Path
@@ -108,6 +106,8 @@ def _secrets_beside(text: bytes | None, home: str, origin: str) -> tuple[str, ..
 
 
 def _own_group() -> str:
+    import grp
+
     try:
         return grp.getgrgid(os.getegid()).gr_name
     except KeyError:
@@ -165,6 +165,8 @@ def masked_url(url: str, *, host: bool) -> str:
     Paths and queries go too: the webhooks of chat services carry their token there, and Apprise's
     addresses carry it where others have the host.
     """
+    from urllib.parse import urlsplit
+
     scheme, colon, _ = url.partition("://")
     if not colon:
         return HIDDEN

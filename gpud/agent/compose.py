@@ -213,7 +213,7 @@ class Agent:
             "alert state": self.alerts.run,
             "windows": self._ask_windows,
             "alerts": self._delivery().run,
-            "report": lambda: files.write_status(self.own / "agent.json", self.board, now),
+            "report": lambda: files.write_status(self.own, self.board, now),
             "socket": self._socket().run,
             "http": self._http().run,
         }

@@ -4,9 +4,6 @@ A detector's alarm is of one stream; an alert gathers the alarms of one cause, o
 that no longer works. The words are Alertmanager's: name, labels, fingerprint, starts, ends, firing.
 """
 
-from __future__ import annotations
-
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -92,6 +89,8 @@ class Alert:
     @property
     def fingerprint(self) -> str:
         """Sixteen hexadecimal digits, the same for the same name and labels in any process."""
+        import hashlib  # loads all of OpenSSL
+
         named = [("alertname", self.name), *sorted(self.labels.items())]
         text = "".join(f"{name}\xff{value}\xff" for name, value in named)
         return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]

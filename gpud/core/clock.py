@@ -7,7 +7,8 @@ no longer advance together. WSL2 gives no other sign. Pure: moments and jitter c
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 BETWEEN_TICKS_S = 0.5
 """A parting of the clocks smaller than this, between two looks, is ordinary correction.
@@ -24,8 +25,7 @@ REST_S = 10.0
 """How long nothing is measured after one: the GPU of a machine that wakes is not to be touched."""
 
 
-@dataclass(frozen=True, slots=True)
-class Instant:
+class Instant(msgspec.Struct, frozen=True):
     """One moment on both clocks. Units: Unix seconds and CLOCK_MONOTONIC seconds."""
 
     wall_s: float
@@ -53,8 +53,7 @@ DAY_MIN = 24 * HOUR_MIN
 _SPAN = re.compile(r"(\d\d):(\d\d)-(\d\d):(\d\d)", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class ClockSpan:
+class ClockSpan(msgspec.Struct, frozen=True):
     """From ``begin_min`` up to and without ``end_min``, in minutes of the local day.
 
     One that ends before it begins goes over midnight.
@@ -96,8 +95,7 @@ JITTER_SHARE = 0.25
 """The part of a delay that the jitter may take away; the cap is therefore never passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(msgspec.Struct, frozen=True):
     """Nothing before the first retry, then doubling from ``first_s`` up to ``longest_s``.
 
     What lived for ``well_after_s`` was well: its end counts as the first failure again.

@@ -1,7 +1,5 @@
 """Health of one part of gpud, as a number for machines and a word for people."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 import msgspec

@@ -26,6 +26,7 @@ class _Fields:
         from dataclasses import dataclass, field
 
         body = {"__annotations__": owner.__annotations__, "__module__": owner.__module__}
+        body["__doc__"] = owner.__doc__  # without one it would write the signature
         for name, value in owner._defaults.items():  # noqa: SLF001  # of the same module
             body[name] = field(default_factory=value.copy) if isinstance(value, dict) else value
         made: Any = dataclass(init=False, repr=False, eq=False)(type(owner.__name__, (), body))

@@ -4,8 +4,6 @@ Root listens to nobody; this document is the only thing that leaves it. The agen
 snapshot and treats a report older than ``STALE_AFTER_S`` as silence.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final
 
@@ -220,7 +218,7 @@ class RootReport(msgspec.Struct, frozen=True):
     kernel_log: KernelLogReport | None = None
     schema_version: int = SCHEMA_VERSION
 
-    def says_same(self, other: RootReport) -> bool:
+    def says_same(self, other: "RootReport") -> bool:
         """Return whether ``other`` differs in its moment and the time of a ping alone."""
         dockerd = structs.replace(self.dockerd, ping_s=other.dockerd.ping_s)
         written_s, beat_s = other.written_s, other.beat_s

@@ -1,11 +1,9 @@
 """The sections of gpud.toml, but ``[http]``, with their defaults; each refuses what is no use."""
 
-from __future__ import annotations
-
 import re
-from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import urlsplit
+
+import msgspec
 
 from gpud.core import clock
 from gpud.core.errors import ConfigError
@@ -15,8 +13,7 @@ from gpud.core.telemetry import LEVELS
 from gpud.core.wsl import is_wsl2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathSettings:
+class PathSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where gpud keeps things; empty means below the home (``/`` when installed)."""
 
     state: str = ""
@@ -28,8 +25,7 @@ class PathSettings:
         absolute(self, "state", "run", "log", empty=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DockerdSettings:
+class DockerdSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How dockerd is kept."""
 
     policy: Literal["auto", "manage", "observe", "off"] = "auto"
@@ -55,15 +51,13 @@ class DockerdSettings:
         between(self, *patience, low=0.5, high=86400)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSettings:
+class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The unprivileged process."""
 
     user: str = ""  # empty: gpud, else the invoking user; never root when root starts it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LibrarySettings:
+class LibrarySettings(msgspec.Struct, frozen=True, kw_only=True):
     """A driver library by absolute path; empty means the WSL directory, then the loader's own."""
 
     library: str = ""
@@ -73,8 +67,7 @@ class LibrarySettings:
         absolute(self, "library", empty=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CudaSettings(LibrarySettings):
+class CudaSettings(LibrarySettings, frozen=True, kw_only=True):
     """libcuda, how long it may take to start, and what becomes of a child that it never returns to.
 
     ``auto`` leaves such a child alone on WSL2, where a signal can cost all of the GPU, and ends it
@@ -97,8 +90,7 @@ class CudaSettings(LibrarySettings):
         return self.hung_child == "leave" or (self.hung_child == "auto" and is_wsl2(kernel))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TelemetrySettings:
+class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where numbers about the GPUs come from; ``gpud.core.telemetry.LEVELS`` names the sources."""
 
     disabled: tuple[str, ...] = ()
@@ -115,16 +107,14 @@ class TelemetrySettings:
         absolute(self, "nvidia_smi", "nvidia_smi_exe", empty=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportSettings:
+class ExportSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What /metrics offers beside gpud's own names."""
 
     compat: tuple[Literal["dcgm"], ...] = ()
     hostname_label: Literal["Hostname", "hostname"] = "Hostname"  # newer dcgm-exporters: small
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleSettings:
+class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How often things run, by the monotonic clock."""
 
     telemetry_interval_s: float = 10.0
@@ -144,15 +134,13 @@ class ScheduleSettings:
         between(self, "jitter_ratio", low=0, high=0.5)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeSettings:
+class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Which probes run on schedule."""
 
     disabled: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateSettings:
+class GateSettings(msgspec.Struct, frozen=True, kw_only=True):
     """When a due run is not started, because the person or the machine needs the GPU more."""
 
     busy_ratio: float = 0.3  # of time the GPU works for somebody else
@@ -175,8 +163,7 @@ class GateSettings:
                 raise ValueError(f"quiet_hours: {error}") from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerSettings:
+class ContainerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The probe in a GPU container: NVIDIA's n-body sample, through the dockerd that is watched."""
 
     probe: bool = True  # it runs only where the image is
@@ -197,8 +184,7 @@ class ContainerSettings:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DetectorSettings:
+class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long figures are watched before they are judged; the number of samples counts as well."""
 
     update_span_s: float = 1110.0  # of a new driver; 20 minutes, give or take the jitter
@@ -211,6 +197,8 @@ class DetectorSettings:
 
 def _no_address(url: str) -> str:
     """Say what keeps ``url`` from being the address of a webhook; empty for nothing."""
+    from urllib.parse import urlsplit
+
     try:
         address = urlsplit(url)
         host, port = address.hostname, address.port
@@ -225,8 +213,7 @@ def _no_address(url: str) -> str:
     return "" if url.isprintable() and " " not in url else "has characters that no address has"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertSettings:
+class AlertSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whom gpud tells, beside the log and the next shell that is opened."""
 
     disabled: tuple[str, ...] = ()  # sinks by name
@@ -265,6 +252,8 @@ class AlertSettings:
         Apart from the other checks: addresses may stand in secrets.toml, which not everybody reads.
         Errors: ``ConfigError`` with a fix.
         """
+        from urllib.parse import urlsplit
+
         if self.webhook_urls and len(self.credentials_files) != len(self.webhook_urls):
             raise ConfigError(
                 f"webhook_credentials_file: {len(self.credentials_files)} for "
@@ -289,8 +278,7 @@ class AlertSettings:
                 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreSettings:
+class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long figures are kept."""
 
     raw_days: float = 30.0  # every run
@@ -302,8 +290,7 @@ class StoreSettings:
         between(self, "rollup_days", low=self.raw_days, high=36500)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogSettings:
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What is written to the log file and the terminal."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"

@@ -4,14 +4,10 @@ Nothing is read here; callers bring the bytes of ``gpud.toml`` and the environme
 Root never passes the invoking user's environment.
 """
 
-from __future__ import annotations
-
 import re
-import tomllib
-from dataclasses import dataclass, field, fields, is_dataclass
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -34,9 +30,6 @@ from gpud.core.sections import (
     StoreSettings,
     TelemetrySettings,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 ENV_PREFIX = "GPUD_"
 SOCKET: Final = ("api", "api.sock")
@@ -97,28 +90,27 @@ SECRET_KEYS: Final = (
 """What secrets.toml takes; root itself needs none of it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a person can set. ``home`` is where the tree of files begins."""
 
     home: str = "/"
     sysroot: str = "/"  # where /proc, /dev/dxg, /usr/lib/wsl are looked up
-    paths: PathSettings = field(default_factory=PathSettings)
-    http: HttpSettings = field(default_factory=HttpSettings)
-    dockerd: DockerdSettings = field(default_factory=DockerdSettings)
-    agent: AgentSettings = field(default_factory=AgentSettings)
-    cuda: CudaSettings = field(default_factory=CudaSettings)
-    nvml: LibrarySettings = field(default_factory=LibrarySettings)
-    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
-    export: ExportSettings = field(default_factory=ExportSettings)
-    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
-    probes: ProbeSettings = field(default_factory=ProbeSettings)
-    gate: GateSettings = field(default_factory=GateSettings)
-    containers: ContainerSettings = field(default_factory=ContainerSettings)
-    detector: DetectorSettings = field(default_factory=DetectorSettings)
-    alerts: AlertSettings = field(default_factory=AlertSettings)
-    store: StoreSettings = field(default_factory=StoreSettings)
-    log: LogSettings = field(default_factory=LogSettings)
+    paths: PathSettings = PathSettings()
+    http: HttpSettings = HttpSettings()
+    dockerd: DockerdSettings = DockerdSettings()
+    agent: AgentSettings = AgentSettings()
+    cuda: CudaSettings = CudaSettings()
+    nvml: LibrarySettings = LibrarySettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+    export: ExportSettings = ExportSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
+    probes: ProbeSettings = ProbeSettings()
+    gate: GateSettings = GateSettings()
+    containers: ContainerSettings = ContainerSettings()
+    detector: DetectorSettings = DetectorSettings()
+    alerts: AlertSettings = AlertSettings()
+    store: StoreSettings = StoreSettings()
+    log: LogSettings = LogSettings()
 
     def __post_init__(self) -> None:
         """Reject a relative path: what it means would depend on where gpud was started."""
@@ -140,8 +132,7 @@ class Settings:
         return self.paths.log or _join(self.home, "var/log/gpud")
 
 
-@dataclass(frozen=True, slots=True)
-class Secrets:
+class Secrets(msgspec.Struct, frozen=True):
     """The content of secrets.toml, None when there is no such file."""
 
     text: bytes | None = None
@@ -218,12 +209,12 @@ def entries(settings: Settings) -> Iterator[tuple[str, Any]]:
 
 
 def _entries(owner: Any, prefix: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
-    for item in fields(owner):
-        value = getattr(owner, item.name)
-        if is_dataclass(value):
-            yield from _entries(value, f"{prefix}{item.name}.")
+    for name in owner.__struct_fields__:
+        value = getattr(owner, name)
+        if isinstance(value, msgspec.Struct):
+            yield from _entries(value, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{item.name}", value
+            yield f"{prefix}{name}", value
 
 
 def _join(home: str, rest: str) -> str:
@@ -265,6 +256,8 @@ def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401  # any setting's value
 
 
 def _decoded(text: bytes, origin: str) -> dict[str, Any]:
+    import tomllib
+
     if len(text) > LARGEST:
         raise ConfigError(
             f"{origin} is larger than {LARGEST >> 10} KiB",
@@ -338,18 +331,24 @@ def _env_name(dotted: str) -> str:
     return ENV_PREFIX + dotted.replace(".", "__").upper()
 
 
+def _is_section(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
 def _kind(sections: list[str], key: str) -> Any:  # noqa: ANN401  # a type, a Literal or None
     """Give the declared type of a setting, ``str`` for anything written as bare text."""
     owner: Any = Settings
     for section in sections:
         owner = get_type_hints(owner).get(section)
-        if not is_dataclass(owner):
+        if not _is_section(owner):
             return None
     kind = get_type_hints(owner).get(key)
-    return str if get_origin(kind) is Literal else None if is_dataclass(kind) else kind
+    return str if get_origin(kind) is Literal else None if _is_section(kind) else kind
 
 
 def _toml_value(name: str, raw: str) -> Any:  # noqa: ANN401  # whatever TOML can hold
+    import tomllib
+
     try:
         return tomllib.loads(f"value = {raw}")["value"]
     except ValueError as error:
@@ -383,12 +382,14 @@ def _refuse_unknown(table: Mapping[str, Any], owner: Any, origin: str, prefix: s
                 f"{origin}: unknown key {prefix}{key}"
                 + suggestion(f"{prefix}{key}", [*valid, *everywhere])
             )
-        if isinstance(value, dict) and is_dataclass(hints[key]):
+        if isinstance(value, dict) and _is_section(hints[key]):
             _refuse_unknown(value, hints[key], origin, f"{prefix}{key}.")
 
 
 def suggestion(word: str, valid: list[str]) -> str:
     """Return "; did you mean NAME?" for a word that is nearly a valid one, else nothing."""
+    from difflib import get_close_matches
+
     begun = (
         [CORRECTIONS[word]]
         if word in CORRECTIONS
@@ -403,7 +404,7 @@ def _words_of(key: str) -> tuple[str, ...]:
     type_hint: Any = Settings
     for part in key.split("."):
         name, _, item = part.partition("[")
-        type_hint = get_type_hints(type_hint).get(name) if is_dataclass(type_hint) else None
+        type_hint = get_type_hints(type_hint).get(name) if _is_section(type_hint) else None
         type_hint = get_args(type_hint)[0] if item and get_origin(type_hint) is tuple else type_hint
     return get_args(type_hint) if get_origin(type_hint) is Literal else ()
 

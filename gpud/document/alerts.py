@@ -1,7 +1,5 @@
 """Alerts and known faults in the status document."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """GPUs, changes, containers and the agent's own counts in the status document."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import msgspec

@@ -1,7 +1,5 @@
 """Runs in the status document: the last of each probe, those put off, and past medians."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import msgspec

@@ -1,7 +1,5 @@
 """Status document as a whole."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any

@@ -1,7 +1,5 @@
 """Streams in the status document: levels, what is usual, changes and verdicts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import msgspec

@@ -1,7 +1,5 @@
 """Telemetry in the status document: readings and the sources they come from."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import msgspec

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpud.core.alerts import DRIVER_REGRESSION, RUNBOOKS, SHORT, SLOWDOWN, UNWELL
 from gpud.core.health import Health, Level
 from gpud.core.stats import compared, human
 from gpud.show import model
-from gpud.units import span
+from gpud.show.view import ASCII
+from gpud.units import plural, spaced, span
 from gpud.words import GPU_WORK_BEGINS, cause_words, figure_of, name_of, unmeasured
 
 if TYPE_CHECKING:
@@ -51,20 +53,26 @@ COMPONENTS: Final = {
 MOST: Final = 20
 """Alerts that are drawn; more are counted."""
 SUMMARY: Final = 400
+SHORTEST: Final = 60
+"""Columns of ``short``."""
+HARMFUL: Final = re.compile(r"[^A-Za-z0-9 .,:;%()/+_~-]")
+"""What a shell's prompt or a status bar could take for more than a letter."""
 SEVERITIES: Final[dict[str, model.State]] = {"critical": "failed", "info": "starting"}
 
 
 class Headline(NamedTuple):
     """The state and what there is to say of it. Texts may quote foreign strings.
 
-    Units: ``since_s`` is Unix time, None if not known. ``about`` is the path of a page that says
-    more, ``more`` counts other things that are not well. ``ahead``: what has not begun yet.
+    ``brief`` names the worst in a few words. ``about`` is the path of a page that says more,
+    ``more`` counts other things that are not well. ``ahead``: what has not begun yet.
+    Units: ``since_s`` is Unix time, None if not known.
     """
 
     state: model.State
     word: str
     since_s: float | None
     why: str
+    brief: str = "ok"
     fix: str | None = None
     about: str | None = None
     more: int = 0
@@ -92,13 +100,30 @@ def headline(document: Status) -> Headline:
         return _of_component("failed", health, failed, len(unwell) - 1)
     alerts = [alert for alert in unacknowledged(document) if alert.name != UNWELL]
     if alerts:
-        return _of_alert(alerts, len(unwell))
+        return _of_alert(document, alerts, len(unwell))
     if unwell:
         return _of_component("degraded", health, unwell, len(unwell) - 1)
     if not document.probes and document.written_s - document.started_s < NEW_S:
         why = "the first probes have not ended yet; the first figures come within a minute or two"
-        return Headline("starting", WORDS["starting"], document.started_s, why)
+        return Headline("starting", WORDS["starting"], document.started_s, why, "starting")
     return _fine(document)
+
+
+def short(document: Status) -> str:
+    """Sum a document up in at most 60 harmless letters of ASCII, the worst first: "gpud ok"."""
+    summary, count = headline(document), len(unacknowledged(document))
+    brief = summary.brief
+    if summary.state == "ok" and count:
+        brief = f"ok, {plural(count, 'alert')}"
+    words = HARMFUL.sub("?", f"gpud {brief}".translate(ASCII))
+    more = f" (+{summary.more})" if summary.more else ""
+    room = SHORTEST - len(more)
+    return f"{words if len(words) <= room else f'{words[: room - 1]}~'}{more}"
+
+
+def is_problem(document: Status) -> bool:
+    """Return whether something is wrong that nobody has acknowledged."""
+    return document.state != "ok" or bool(unacknowledged(document))
 
 
 def unacknowledged(document: Status) -> list[AlertReport]:
@@ -128,20 +153,28 @@ def _of_component(
         WORDS[state],
         min(since, default=None),
         f"{name}: {why}" if name else why,
+        f"{names[0]} {spaced(first.reason or state)}",
         first.fix,
         f"{RUNBOOKS}/{UNWELL}" if state == "failed" else None,
         max(more - alike, 0),
     )
 
 
-def _of_alert(alerts: Sequence[AlertReport], more: int) -> Headline:
+def _of_alert(document: Status, alerts: Sequence[AlertReport], more: int) -> Headline:
     first = alerts[0]
+    worst = max(first.evidence, key=lambda piece: piece.slowdown, default=None)
+    brief = first.summary
+    if worst is not None:
+        stream = worst.stream
+        place, name = document.place(stream.gpu), name_of(stream.probe, stream.mode)
+        brief = f"{place} {compared(worst.slowdown)}: {name}"
     slower = first.name in {DRIVER_REGRESSION, SLOWDOWN}
     return Headline(
         "degraded",
         SLOWER if slower else WORDS["degraded"],
         min(alert.began_s for alert in alerts),
         first.summary,
+        brief,
         first.fix,
         first.runbook,
         len(alerts) - 1 + more,
@@ -170,7 +203,7 @@ def _fine(document: Status) -> Headline:
     else:
         why = "everything that is watched works, and nothing is slower than it was"
     since_s = max((at_s for at_s in moments if at_s), default=None)
-    return Headline("ok", WORDS["ok"], since_s, why, without.fix if without else None)
+    return Headline("ok", WORDS["ok"], since_s, why, fix=without.fix if without else None)
 
 
 def gpu_work_begins(document: Status) -> model.Text:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,7 +15,7 @@ PLAIN: Final = ""
 HEAD, QUIET, GOOD, UNSURE, BAD = "bold", "dim", "green", "yellow", "bold red"
 """Styles, by the names of ``gpud.output``."""
 PIPED: Final = 100
-"""Columns where nobody looks at a terminal; a sentence that quotes a driver is left as it is."""
+"""Columns of a sentence where nobody looks at a terminal."""
 NARROWEST: Final = 20
 ASCII: Final = str.maketrans(
     {"µ": "u", "≤": "<=", "°": "", "…": "~", "\N{EN DASH}": "-", "±": "+-", "→": "->"}
@@ -33,8 +32,7 @@ class Span(NamedTuple):
 Line = tuple[Span, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """The room to draw in. ``height`` None: there is no end to it, and nothing is left out.
 
     ``details``: also what else only the page has room for.
@@ -58,9 +56,10 @@ def text(drawn: Line) -> str:
 
 
 def narrowed(drawn: Sequence[Line], view: View) -> list[Line]:
-    """Break what is wider than a terminal, below its own indent, and leave ASCII where it must be.
+    """Break what is too wide, below its own indent, and leave ASCII where it must be.
 
-    A line of several styles keeps them where it fits, and the first one's style where it does not.
+    In a pipe rows of tables stay whole. A line of several styles keeps them where it fits, and the
+    first one's style where it does not.
     """
     shown: list[Line] = []
     for each in drawn:
@@ -68,7 +67,8 @@ def narrowed(drawn: Sequence[Line], view: View) -> list[Line]:
         if view.ascii_only:
             spans = tuple(Span(span.text.translate(ASCII), span.style) for span in each)
         whole = text(spans)
-        if view.height is None or len(whole) <= view.width:
+        row = view.height is None and "  " in whole.strip()  # of a table
+        if row or len(whole) <= view.width:
             shown.append(spans)
             continue
         indent = " " * min(len(whole) - len(whole.lstrip()) + 2, view.width // 2)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpud import client, output
 from gpud.agent.regression.commands import CPU, EVERYTHING, Choice, with_uuid
-from gpud.arguments import OK
+from gpud.arguments import OK, parser
 from gpud.core.errors import ConfigError, GpudError
 from gpud.core.requests import AcceptRequest, ChoiceLine, ResetRequest
 from gpud.core.stats import compared, human
@@ -43,6 +43,8 @@ UNKNOWN: Final = "-"
 def run(options: argparse.Namespace, place: Place) -> int:
     """Show, accept or reset baselines. Errors: as those of ``client.ask_running``."""
     settings = place.usable_settings()
+    if options.action is None:
+        options = parser("baseline").parse_args(["baseline", "show"])
     if options.action == "accept":
         return _accept(options, place, settings)
     if options.action == "reset":

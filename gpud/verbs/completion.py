@@ -56,7 +56,7 @@ def script(shell: str) -> str:
         "gpu": (("cpu",), "gpus"),
         "uuids": (("all",), "uuids"),
         "id": ((), "alerts"),
-        "what": ((*specs, PROBE), "alerts"),
+        "what": (tuple(dict.fromkeys((*specs, PROBE, *modes))), "alerts"),
     }
     for action in _actions(parser):
         if action.dest in {"config", "output"}:
@@ -71,6 +71,8 @@ def script(shell: str) -> str:
                 action.complete = _published(published, words)  # type: ignore[attr-defined]
     preamble: Any = _preamble()  # by shell, which shtab's annotation does not say
     text: str = shtab.complete(parser, shell=shell, preamble=preamble)
+    if shell == "zsh":  # shtab's form completes the first of several words and no other
+        text = text.replace('"(*)::', '"*:')
     return _headed(text, shell)
 
 

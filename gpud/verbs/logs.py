@@ -257,7 +257,7 @@ def _print(entries: list[LogEntry], options: argparse.Namespace) -> None:
     if options.json:
         text = "".join(f"{json.dumps(document(entry))}\n" for entry in entries)
     else:
-        view = View(ascii_only=output.ascii_only(sys.stdout))
+        view = View(sys.maxsize, ascii_only=output.ascii_only(sys.stdout))
         lines = narrowed([drawn(entry) for entry in entries], view)
         text = output.painted(lines, colour=output.coloured(options.color, sys.stdout))
     print(text, end="", flush=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
 from dataclasses import asdict
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from gpud import client, gpu_lock
 from gpud.arguments import INTERRUPTED, OK, PROBLEM
 from gpud.core.errors import NotRunningError
-from gpud.core.requests import BeginLine, ProbeRequest, WaitLine
+from gpud.core.requests import BeginLine, ProbeRequest, RanLine, WaitLine
 from gpud.core.sample import SCHEMA_VERSION
 from gpud.core.text import escaped
 from gpud.output import plain
@@ -60,6 +61,7 @@ def run(options: argparse.Namespace, place: Place) -> int:
         code = INTERRUPTED
     except Terminated:
         code = TERMINATED
+    progress.end()
     outcome.interrupted = code is not None
     if options.json:
         print(json.dumps(outcome.document()), flush=True)
@@ -144,12 +146,17 @@ async def _measure_here(settings: Settings, request: ProbeRequest, progress: Pro
 
 
 class ProbeProgress:
-    """What a waiting person sees on stderr, a line for each run; the outcome takes the rest in."""
+    """What a waiting person sees on stderr, a line for each run; the outcome takes the rest in.
+
+    On a terminal the line of a run that has ended holds its figures.
+    """
 
     def __init__(self, outcome: ProbeOutcome, *, shown: bool) -> None:
         self.launcher: Launcher | None = None  # where this process measures itself
         self._outcome = outcome
         self._shown = shown
+        self._live = shown and sys.stderr.isatty()
+        self._open = ""  # the line of a run that goes on, on a terminal
         self._label: str | None = None
         self._running = False
         self._asked = 0  # jobs for children of this process before the present run
@@ -160,20 +167,54 @@ class ProbeProgress:
             self._label = line.label
             self._running = self.launcher is None
             self._asked = self._jobs()
-            self.say(f"{line.label} ...")
+            self._begin(f"{line.label} ...")
         elif isinstance(line, WaitLine):
             self._running = False
             self.say(line.message)
         else:
+            if self._open and isinstance(line, RanLine):
+                self._complete(f"{self._label}: {self._outcome.brief(line)}")
             self._label, self._running = None, False
             self._asked = self._jobs()
             self._outcome.take(line)
 
     def say(self, words: str) -> None:
-        """Print a line. Errors: none; a closed stderr spoils no measurement."""
+        """Print a line, below one that is still open."""
+        self.end()
+        self._print(f"{plain(escaped(words))}\n")
+
+    def end(self) -> None:
+        """End the line of a run that has brought nothing."""
+        if self._open:
+            self._print("\n")
+        self._open = ""
+
+    def _begin(self, words: str) -> None:
+        """Print a line; on a terminal it stays open and ``_complete`` writes over it."""
+        if not self._live:
+            self.say(words)
+            return
+        self.end()
+        self._open = self._narrowed(words)
+        self._print(self._open)
+
+    def _complete(self, words: str) -> None:
+        self._print(f"\r{self._narrowed(words):<{len(self._open)}}\n")
+        self._open = ""
+
+    @staticmethod
+    def _narrowed(words: str) -> str:
+        """Cut a line that would wrap: it could not be written over."""
+        text = plain(escaped(words))
+        with contextlib.suppress(OSError):
+            return text[: (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1]
+        return text
+
+    def _print(self, text: str) -> None:
+        """Print harmless text. Errors: none; a closed stderr spoils no measurement."""
         if self._shown:
             with contextlib.suppress(OSError, ValueError):
-                print(escaped(words), file=sys.stderr, flush=True)
+                print(text, end="", file=sys.stderr, flush=True)
 
     def _jobs(self) -> int:
         return 0 if self.launcher is None else self.launcher.jobs

@@ -148,6 +148,18 @@ class ProbeOutcome:
             "no_history": self.no_history,
         }
 
+    def brief(self, ran: RanLine) -> str:
+        """Return what one run brought in a line, each figure beside its baseline."""
+        if ran.report.failure is not None:
+            return f"failed: {ran.report.failure.reason}"
+        alone = ProbeOutcome(runs=[ran], no_history=self.no_history)
+        rows = [_cells(result) for result in alone.results()]
+        figures = [(f"{mode} {value}", against) for mode, value, _, against in rows]
+        return ", ".join(
+            words if against == "-" else f"{words} {against.partition(' (')[0]}"
+            for words, against in figures
+        )
+
     def lines(self) -> list[str]:
         """Return the text for a person. No control character of a foreign text is left."""
         parts = (_table(self), _distributions(self), _failures(self))

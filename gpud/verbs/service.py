@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import gpud
-from gpud import portholder
+from gpud import client, portholder
 from gpud.arguments import OK
 from gpud.core.errors import AlreadyRunning, DeniedError
 from gpud.output import say
+from gpud.place import document
 from gpud.reports import latest_root_report
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 INSTALLED: Final = "/opt/gpud/bin/gpud"
 NO_START: Final = "New shells do not start it until `gpud up` or the next boot"
+ANSWERS_S: Final = 2.0
 BY_RULE: Final = ("up", "down", "restart")
 
 
@@ -45,6 +48,7 @@ def run(options: argparse.Namespace, place: Place) -> int:
     start = control.up if options.verb == "up" else control.restart
     ran_on = "; dockerd and its containers ran on" if _dockerd_up(settings) else ""
     code = start(settings, config_path=place.config)
+    _await_agent(Path(settings.run_dir))
     say("gpud runs" if options.verb == "up" else f"gpud has restarted{ran_on}")
     return code
 
@@ -100,6 +104,13 @@ def _down(place: Place, *, docker: bool) -> int:
 def _dockerd_up(settings: Settings) -> bool:
     report = latest_root_report(Path(settings.run_dir))
     return report is not None and report.dockerd.up is True
+
+
+def _await_agent(run_dir: Path) -> None:
+    """Wait a moment for the agent to publish and to listen: whoever asks next gets an answer."""
+    deadline_s = time.monotonic() + ANSWERS_S
+    while not (client.listens(run_dir) and document(run_dir)) and time.monotonic() < deadline_s:
+        time.sleep(0.02)
 
 
 def _run(settings: Settings, place: Place) -> int:

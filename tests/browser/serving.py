@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import structs
 
 from gpud.core.clock import Instant
 from gpud.core.sections import PathSettings
@@ -41,7 +43,7 @@ class Site:
 
     def start(self) -> None:
         """Listen, each time on the same port."""
-        settings = replace(parse(None, {}), paths=PathSettings(state=str(self.folder)))
+        settings = structs.replace(parse(None, {}), paths=PathSettings(state=str(self.folder)))
         serving = web(settings, lambda: self.snapshot, lambda: self.now, port=self.port)
         self._running.enter_context(serving)
 

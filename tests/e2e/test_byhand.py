@@ -16,11 +16,11 @@ import struct
 import subprocess
 import termios
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 
 from gpud import gpu_lock, processes
 from gpud.agent import platform
@@ -144,9 +144,13 @@ def test_a_terminal_shows_a_line_for_each_run_then_the_table_and_the_distributio
     code, screen = on_a_terminal(gpud, "launch", "--repeat", "2")
     assert code == 0
     assert "\x1b" not in screen
-    shown = screen.replace("\r", "").split("\n")
+    shown = screen.replace("\r\n", "\n").split("\n")
     name = "launch on GPU 0, NVIDIA GeForce RTX 4070 (stand-in)"
-    assert shown[:2] == [f"{name} (1 of 2) ...", f"{name} (2 of 2) ..."]
+    for repeat, words in enumerate(shown[:2], 1):  # a line that is written over with its figures
+        begun, ended = words.split("\r")
+        assert begun == f"{name} ({repeat} of 2) ..."
+        assert re.match(rf"{re.escape(name)} \({repeat} of 2\): submit ", ended)
+        assert len(ended) < 80
     # The two modes of the distribution are two lines, and no figure lies between them.
     modes = (re.match(r" +(?:launch +)?submit \((\d+) %\) +([\d.]+) µs", text) for text in shown)
     (quick_share, quick_us), (slow_share, slow_us) = (
@@ -303,7 +307,7 @@ def test_graphs_are_left_out_without_an_agent_where_the_gpus_replay_may_hang(
     (tmp_path / "proc/sys/kernel").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/osrelease").write_text("6.8.0-45-generic\n")
     settings = parse(gpud.config.read_bytes(), {}, home=str(gpud.home))
-    settings = replace(settings, sysroot=str(tmp_path))
+    settings = structs.replace(settings, sysroot=str(tmp_path))
 
     async def story() -> list[ProbeLine]:
         launcher = Launcher(None)

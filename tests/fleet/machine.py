@@ -12,6 +12,7 @@ from prometheus_client.utils import floatToGoString
 from gpud.agent.measure.breaker import Standing, State
 from gpud.agent.serve.metrics.collector import Format, SnapshotCollector
 from gpud.agent.telemetry.answers import Answer
+from gpud.core.clock import Instant
 from gpud.core.health import Level
 from gpud.core.report import KernelLogReport
 from gpud.core.sample import Absent, Backend, Inventory, Pace, ProbeSpec, Reading, RunReport
@@ -35,7 +36,6 @@ from tests.events import (
 from tests.fleet import world
 
 if TYPE_CHECKING:
-    from gpud.core.clock import Instant
     from tests.fleet.world import Host
 
 LARGE_EVERY = 4  # rounds
@@ -114,7 +114,7 @@ class Machine:
     def wake(self, now: Instant, slept_s: float) -> None:
         """Open the lid: whatever was known is as old as the sleep was long."""
         for spec in world.SPECS:
-            self._fold(self._run(spec, replace(now, wall_s=now.wall_s - slept_s)))
+            self._fold(self._run(spec, Instant(now.wall_s - slept_s, now.mono_s)))
         self.now = now
         self._due = True
         self._fold(clock_jumped(slept_s, now.wall_s, now.mono_s))

@@ -88,7 +88,7 @@ STOPPED = ("status", "history", "alerts", "baseline show", "config check", "logs
 USAGE = (
     *("", "nonsense", "status --nonsense", "probe nonsense", "probe --repeat 0"),
     *("history nonsense", "history --since never", "alerts ack", "alerts ack nonsense"),
-    *("alerts test nonsense", "baseline", "baseline accept nonsense", "gpus forget nonsense"),
+    *("alerts test nonsense", "config", "baseline accept nonsense", "gpus forget nonsense"),
     "completion nonsense",
 )
 DENIED = ("baseline accept --all", f"gpus forget {GPU}", "down", "status", "alerts")

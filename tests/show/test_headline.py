@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpud.document.status import read
-from gpud.show.headline import Headline, headline
+from gpud.document.status import Status, read
+from gpud.show.headline import SHORTEST, Headline, headline, is_problem, short
 from gpud.show.text import plain
 
 SINCE_S = 1000.0
@@ -32,9 +32,13 @@ def alert(**fields: Any) -> dict[str, Any]:
     } | fields
 
 
-def of(**fields: Any) -> Headline:
+def document(**fields: Any) -> Status:
     well = {"health": {"root": health()}, "alerts": [], "probes": [{"probe": "launch"}]}
-    return headline(read({"started_s": 900.0, "written_s": 2000.0} | well | fields))
+    return read({"started_s": 900.0, "written_s": 2000.0, "state": "ok"} | well | fields)
+
+
+def of(**fields: Any) -> Headline:
+    return headline(document(**fields))
 
 
 DEGRADED = {"nvml": health(1, 1100.0, detail="half")}
@@ -130,3 +134,56 @@ def test_sentence_of_a_fine_machine_says_what_is_not_measured(
     shown = of(**fields)
     assert shown.word == "Fine"
     assert shown.why.startswith(why)
+
+
+SLOW = {
+    "stream": {"gpu": "GPU-1", "probe": "launch", "mode": "submit"},
+    "unit": "seconds",
+    "kind": "step",
+    "before": 1e-5,
+    "after": 1.12e-5,
+    "slowdown": 1.12,
+    "low": 1.1,
+    "high": 1.14,
+    "samples": 20,
+    "reference": 200,
+    "since_s": 1500.0,
+    "seq": 9,
+}
+WORSE_COPY = SLOW | {"stream": {"gpu": None, "probe": "cpu_call", "mode": "call"}, "slowdown": 1.5}
+HUNG = {"health": {"gpu": health(2, reason="hung")}, "state": "failed"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words", "problem"),
+    [
+        ({}, "gpud ok", False),
+        ({"probes": [], "started_s": 1990.0}, "gpud starting", False),
+        ({"alerts": [alert(acknowledged_s=1.0)]}, "gpud ok", False),
+        ({"alerts": [alert(name="GpudUnwell")]}, "gpud ok, 1 alert", True),
+        (HUNG | {"alerts": [alert()]}, "gpud gpu hung", True),
+        ({"health": {"store": health(1)}, "state": "degraded"}, "gpud store degraded", True),
+        ({"alerts": [alert(evidence=[SLOW])]}, "gpud GPU 3 12 % slower: launch submit", True),
+        (
+            {"alerts": [alert(evidence=[SLOW, WORSE_COPY]), alert()]},
+            "gpud CPU 50 % slower: cpu_call call (+1)",
+            True,
+        ),
+        (
+            {"alerts": [alert(summary="\x1b[2J`rm`$(a)#[b] \u202e\u00b5")]},
+            "gpud ??2J?rm??(a)??b? ?u",
+            True,
+        ),
+        (
+            {"alerts": [alert(summary="x" * 5000), alert()]},
+            f"gpud {'x' * 49}~ (+1)",
+            True,
+        ),
+    ],
+)
+def test_short_form_is_the_worst_in_harmless_letters_and_how_much_else(
+    fields: dict[str, Any], words: str, *, problem: bool
+) -> None:
+    shown = document(gpus={"GPU-1": {"number": 3}}, **fields)
+    assert (short(shown), is_problem(shown)) == (words, problem)
+    assert len(words) <= SHORTEST

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpud.core.errors import GpudError
 from gpud.document.status import read
-from gpud.show.view import View
+from gpud.show.view import PIPED, View
 from tests import snapshots
 from tests.show import documents
 from tests.show.documents import NOW_S, UUID, full, launch, machine, screen, two_gpus
@@ -73,7 +73,16 @@ def test_narrow_screen_drops_bars_words_and_the_usual(width: int | None, row: st
     made["recent"] = [of | past]
     view = View() if width is None else View(width, 200)  # without one: in a pipe
     assert row in [" ".join(line.split()) for line in screen(made, view)]
-    assert all(line.isascii() for line in screen(made, replace(view, ascii_only=True)))
+    assert all(line.isascii() for line in screen(made, view._replace(ascii_only=True)))
+
+
+@pytest.mark.parametrize("state", ["fine", "regressed", "full"])
+def test_pipe_gets_sentences_as_wide_as_a_page_and_rows_whole(state: str) -> None:
+    made = full() if state == "full" else machine(state)
+    shown = screen(made, View())
+    assert all(len(line) <= PIPED or "  " in line.strip() for line in shown)
+    words = " ".join(" ".join(screen(made, View(sys.maxsize))).split())
+    assert " ".join(" ".join(shown).split()) == words  # nothing is left out
 
 
 def test_screen_that_is_not_high_enough_has_a_mode_of_each_probe_and_the_slower_one() -> None:

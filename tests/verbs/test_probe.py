@@ -173,6 +173,13 @@ def not_run(probe: str, skip: Skip, detail: str) -> NotRunLine:
     return NotRunLine(repeat=1, gpu=0, probe=probe, skip=skip, detail=detail, fix="wait\x1b")
 
 
+def test_run_that_has_ended_is_a_line_with_each_figure_beside_its_baseline() -> None:
+    made = outcome()
+    ran = launched(sample(12e-6), sample(24e-6, mode="roundtrip"), usual=Usual(10e-6, 30))
+    assert made.brief(ran) == "submit 12 µs +20 %, roundtrip 24 µs"
+    assert made.brief(failed("launch", HUNG)) == "failed: hung"
+
+
 def test_no_foreign_text_reaches_the_terminal_as_it_is() -> None:
     hostile = Failure(Reason.CUDA_ERROR, "\x1b[2J\u202e", advice="\x1b]0;x\x07")
     made = outcome(

@@ -19,6 +19,8 @@ from gpud.core import wire
 from gpud.core.errors import ConfigError, WireError
 from gpud.core.health import Health, Level
 from gpud.core.report import STALE_AFTER_S, RootReport
+from gpud.reports import SHORT
+from gpud.show import headline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,15 +115,30 @@ MODE: Final = 0o644
 """Readable for everybody, as root.json is."""
 
 
-async def write_status(path: Path, board: Board, now: Callable[[], Instant]) -> None:
-    """Write the whole file at once, then after changes, and rename it into place; never ends."""
+SHORT_S: Final = 9.0
+"""How often the line of `gpud status --short` is written without a change."""
+
+
+async def write_status(folder: Path, board: Board, now: Callable[[], Instant]) -> None:
+    """Write both files of `gpud status` at once, then after changes; never ends."""
+    short = folder / SHORT
+    try:
+        await _write_status(folder / "agent.json", short, board, now)
+    finally:
+        short.unlink(missing_ok=True)
+
+
+async def _write_status(path: Path, short: Path, board: Board, now: Callable[[], Instant]) -> None:
+    last, last_s = "", 0.0
     while True:
         document = status.document(board.read(), now=now())
-        temporary = path.with_suffix(".tmp")
+        line = f"{headline.is_problem(document):d} {headline.short(document)}"
+        at_s = document.written_s
         try:
-            temporary.write_bytes(msgspec.json.encode(document) + b"\n")
-            temporary.chmod(MODE)
-            temporary.rename(path)
+            _replace(path, msgspec.json.encode(document) + b"\n")
+            if line != last or not 0 <= at_s - last_s < SHORT_S:
+                _replace(short, f"{at_s:.0f} {line}\n".encode())
+                last, last_s = line, at_s
         except OSError as error:
             words = f"cannot write {error.filename}: {error.strerror}"
             fix = f"make room in {path.parent} and leave it to the agent's user; then gpud restart"
@@ -135,3 +152,11 @@ async def write_status(path: Path, board: Board, now: Callable[[], Instant]) -> 
                 await board.changed.wait()
         await asyncio.sleep(to_tick_s())  # what changes together is written together
         board.changed.clear()
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file that everybody may read, and rename it into place."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_bytes(content)
+    temporary.chmod(MODE)
+    temporary.rename(path)

@@ -6,6 +6,8 @@ import stat
 from dataclasses import replace
 from importlib.util import find_spec
 
+from msgspec import structs
+
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
 from gpud.doctor.machine import Machine, writable_by_others
 from gpud.settings_files import unreadable_secrets
@@ -14,7 +16,9 @@ from gpud.settings_files import unreadable_secrets
 @check(185, "alert sinks", may_block=True)  # the command may lie on a Windows drive
 def alerts(machine: Machine) -> Finding:
     """Credentials of the webhook, the command's file, interop for the toast, Apprise."""
-    here = replace(machine, settings=replace(machine.settings, sysroot="/"))  # as the agent's
+    here = replace(
+        machine, settings=structs.replace(machine.settings, sysroot="/")
+    )  # as the agent's
     settings = machine.settings.alerts
     files = [path for path in dict.fromkeys(settings.credentials_files) if path]
     findings = [_credentials(here, path) for path in files]

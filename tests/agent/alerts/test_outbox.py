@@ -143,8 +143,8 @@ def test_restart_repeats_nothing_before_its_time_whatever_the_wall_clock_says(
     assert (message is None) == (set_s <= 0)  # a year later it is due once
     if message is not None:
         box.delivered(message, now)
-    assert box.due([SLOW], replace(now, mono_s=6.0), quiet=False) is None
-    in_time = replace(now, mono_s=5.0 + REPEAT_S)  # not a day late for being sent "tomorrow"
+    assert box.due([SLOW], Instant(now.wall_s, 6.0), quiet=False) is None
+    in_time = Instant(now.wall_s, 5.0 + REPEAT_S)  # not a day late for being sent "tomorrow"
     assert box.due([SLOW], in_time, quiet=False) is not None
 
 

@@ -50,7 +50,7 @@ def section(tls: TlsServerConfig) -> str:
     """Write the settings in TOML."""
     default = TlsServerConfig()
     lines = ["[http.tls_server_config]"]
-    for name in TlsServerConfig.__slots__:
+    for name in TlsServerConfig.__struct_fields__:
         value = getattr(tls, name)
         if value != getattr(default, name):
             lines.append(f"{name} = {list(value) if isinstance(value, tuple) else value!r}")

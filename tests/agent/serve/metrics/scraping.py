@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import subprocess
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import structs
 
 from gpud.agent.serve.metrics.collector import Format, SnapshotCollector
 from gpud.agent.telemetry.answers import Answer
@@ -27,10 +28,10 @@ HOSTNAME = "laptop\x1b[0m"
 
 def settings(*compat: Literal["dcgm"], disabled: tuple[str, ...] = ()) -> Settings:
     made = parse(None, {})
-    return replace(
+    return structs.replace(
         made,
         export=ExportSettings(compat=compat),
-        telemetry=replace(made.telemetry, disabled=disabled),
+        telemetry=structs.replace(made.telemetry, disabled=disabled),
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from gpud.agent.serve.metrics import dcgm
@@ -160,7 +161,9 @@ def test_withheld_identity_is_no_label() -> None:
 
 
 def test_label_of_the_host_may_be_written_small() -> None:
-    small = replace(COMPATIBLE, export=ExportSettings(compat=("dcgm",), hostname_label="hostname"))
+    small = structs.replace(
+        COMPATIBLE, export=ExportSettings(compat=("dcgm",), hostname_label="hostname")
+    )
     text = scrape(whole(), given=small)
     assert 'Hostname="' not in text
     assert 'hostname="laptop[0m"' in text
