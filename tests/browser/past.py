@@ -36,7 +36,13 @@ LEVELS: Final = {
         "roundtrip": (24e-6, Unit.SECONDS),
         "pipelined": (6.2e-6, Unit.SECONDS),
     },
+    "copy": {
+        "host_to_device": (24.1e9, Unit.BYTES_PER_SECOND),
+        "device_to_host": (25.3e9, Unit.BYTES_PER_SECOND),
+    },
     "triad": {"triad": (460e9, Unit.BYTES_PER_SECOND)},
+    "matmul": {"matmul": (14.2e12, Unit.FLOPS_PER_SECOND)},
+    "tensor": {"tensor": (58.0e12, Unit.FLOPS_PER_SECOND)},
     "nbody": {"nbody": (20e12, Unit.FLOPS_PER_SECOND)},
     "container_nbody": {"nbody": (16e12, Unit.FLOPS_PER_SECOND)},
     "cpu_call": {"call": (4e-7, Unit.SECONDS)},
