@@ -31,8 +31,8 @@ class Chart {
     this.loading = stop;
     this.figure.setAttribute("aria-busy", "true");
     try {
-      await library();
-      const pause_ms = await this.made.load(stop.signal);
+      const drawing = library(); // it comes while the figures are read
+      const pause_ms = await this.made.load(stop.signal, drawing);
       if (!stop.signal.aborted) this.done(pause_ms, "");
     } catch (error) {
       if (!stop.signal.aborted) this.done(AGAIN_MS, error.message);

@@ -41,11 +41,11 @@ export function history(element) {
     isPercent ? metricsOf(document.getElementById(element.dataset.rows)) : [{ ...element.dataset }];
 
   /** Ask, and draw it; gives how long that is good for. Errors: those of json. */
-  async function load(signal) {
+  async function load(signal, drawing) {
     const asked = wanted();
     requested = names(asked);
     const until = span()[1];
-    const [answers, happened] = await Promise.all([read(asked), happenings()]);
+    const [answers, happened] = await Promise.all([read(asked), happenings(), drawing]);
     signal.throwIfAborted(); // that was for all charts: another range may be looked at by now
     const now_s = Date.now() / 1000;
     const step = Math.max(...answers.map((answer) => answer.step));
