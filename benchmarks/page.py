@@ -2,9 +2,10 @@
 
     .venv/bin/python benchmarks/page.py [--trials 9] [--picture docs/page.png]
 
-A year of one-minute data of one GPU, the web application itself on a port, Debian's Chromium with
-an empty cache each time. Budgets: usable within 300 ms of the first byte asked for; 300 KB for all
-of a year, every chart drawn. The picture is made of the same figures at a fixed moment, and another
+A year of one GPU as retention leaves it, 30 days of runs and hours before; the web application
+itself on a port, Debian's Chromium with an empty cache each time. Budgets: usable within 500 ms of
+the first byte asked for, the rows and their chart drawn after 1 s; 300 KB for all of a year, half
+of it without the history. The picture is made of the same figures at a fixed moment, and another
 run makes the same one.
 """
 
@@ -30,13 +31,13 @@ from tests.browser.watching import bytes_by_path, watched
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-USABLE_MS, MOST_KB = 300, 300
+USABLE_MS, DRAWN_MS, MOST_KB, MOST_OWN_KB = 500, 1000, 300, 150
 WIDTH, HEIGHT = 1280, 800
-PICTURE_HEIGHT: Final = 1520
-PICTURE_SCALE: Final = 0.9
+PICTURE_HEIGHT: Final = 900
+PICTURE_SCALE: Final = 0.95
 MOST_PICTURE_KB = 250
 DRAWN: Final = """new MutationObserver((_, watching) => {
-  if (!document.querySelector("[data-drawn]")) return;
+  if (!document.querySelector("figure[data-drawn]")) return;
   watching.disconnect();
   performance.mark("drawn");
 }).observe(document, {subtree: true, attributes: true, attributeFilter: ["data-drawn"]})"""
@@ -55,7 +56,6 @@ def opened(browser: Browser, url: str) -> tuple[float, float, float]:
         # Playwright's own clock would stand in for the timings as well.
         page.add_init_script(f"Date.now = () => {1000 * past.NOW_S:.0f}; {DRAWN}")
         page.goto(f"{url}#range=1y")
-        page.locator("figure[data-chart]").first.scroll_into_view_if_needed()
         page.wait_for_function("() => performance.getEntriesByName('drawn').length > 0")
         here, usable, drawn = page.evaluate(TIMES)
         return here, usable, drawn
@@ -122,7 +122,10 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, help="where to put the picture, and nothing else")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        past.Past(worlds.DEVICE).write(Path(folder))
+        if not chosen.picture:
+            past.Past(worlds.DEVICE, days_of_runs=30, large_every=15).write(Path(folder))
+        else:
+            past.Past(worlds.DEVICE).write(Path(folder))
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
@@ -134,13 +137,14 @@ def main() -> None:
             here, usable, drawn = (median(times) for times in zip(*found, strict=True))
             print(f"page received        {here:7.0f} ms")
             print(f"usable               {usable:7.0f} ms   budget {USABLE_MS}")
-            print(f"first chart drawn    {drawn:7.0f} ms")
+            print(f"chart of all drawn   {drawn:7.0f} ms   budget {DRAWN_MS}")
             kinds = weighed(browser, served.url)
             for kind, size in kinds.items():
                 print(f"{kind:20} {size / 1000:7.1f} KB")
-            print(
-                f"{'a year, all of it':20} {sum(kinds.values()) / 1000:7.1f} KB   budget {MOST_KB}"
-            )
+            whole = sum(kinds.values())
+            own = whole - kinds["history"]
+            print(f"{'without history':20} {own / 1000:7.1f} KB   budget {MOST_OWN_KB}")
+            print(f"{'a year, all of it':20} {whole / 1000:7.1f} KB   budget {MOST_KB}")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
-"""Figures of every probe: the last run beside what is usual, their spread, verdicts on drivers."""
+"""Speed: each metric beside what is usual, its past, and the verdicts on the newest driver."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gpud.core.stats import compared, human
+from gpud.core.stats import INTEGERS, compared, human
 from gpud.show import model
-from gpud.units import interval, place
+from gpud.units import DAY_S, interval, place
 from gpud.words import (
+    ALIKE,
     AS_USUAL,
+    RATES,
     called,
     figure_of,
     latest_change,
@@ -21,16 +23,20 @@ from gpud.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from gpud.document.runs import Figures, LastRun
     from gpud.document.status import Status
     from gpud.document.streams import StreamReport, VerdictReport
 
-    Past = tuple[Sequence[float], Sequence[float]]
-
-APART: Final = (("cold", "after idling"), ("first", "for the first time"))
-"""Modes of one probe that no axis can share with the others, by what is in their names."""
+MAIN: Final = frozenset(
+    {
+        *(("launch", mode) for mode in ("submit", "roundtrip", "pipelined")),
+        *(("copy", mode) for mode in ("host_to_device", "device_to_host")),
+        *((probe, probe) for probe in ("matmul", "tensor", "nbody", "triad")),
+    }
+)
+"""Probes and modes of the first screen; others are there while they are slower."""
 CROSSOVER: Final = "crossover"
 FLAGS: Final = {
     "busy": "GPU in use",
@@ -39,15 +45,28 @@ FLAGS: Final = {
     "cold": "not warmed up",
     "jumped": "clock jumped",
 }
-TITLE: Final = "Latency and throughput"
+TITLE: Final = "Speed"
 COLUMNS: Final = (
-    model.Heading("figure"),
+    model.Heading("metric"),
     model.Heading("now", number=True),
     model.Heading("usual", number=True, place="wide"),
+    model.Heading("slower by", number=True),
     model.Heading("verdict"),
-    model.Heading("p90", number=True, place="page"),
-    model.Heading("samples", number=True, place="page"),
 )
+DECIMALS_BELOW: Final = 9.95
+"""Percent; above it a digit after the point says nothing."""
+RANGES_S: Final = {
+    "1h": 3600.0,
+    "6h": 6 * 3600.0,
+    "24h": DAY_S,
+    "7d": 7 * DAY_S,
+    "30d": 30 * DAY_S,
+    "90d": 90 * DAY_S,
+    "1y": 365 * DAY_S,
+}
+"""Ranges of the charts."""
+ROOM: Final = 1.25
+"""So many times the age of a slowdown is drawn, so that what was before it can be seen."""
 VERDICTS: Final[dict[str, tuple[model.State, str]]] = {
     "regressed": ("failed", "slower"),
     "improved": ("ok", "faster"),
@@ -70,8 +89,8 @@ def measured(sample: Figures) -> model.Text:
     return model.Short(whole, human(sample.value, sample.unit, sample.mode))
 
 
-def verdict(stream: StreamReport | None, sample: Figures) -> model.Text:
-    """Say how a figure stands to what is usual.
+def verdict(run: LastRun, stream: StreamReport | None, sample: Figures) -> model.Text:
+    """Say how a metric stands to what is usual, and why the last run does not count for it.
 
     A verdict is of many runs. Where the last run alone comes to something else, both are said.
     """
@@ -79,6 +98,10 @@ def verdict(stream: StreamReport | None, sample: Figures) -> model.Text:
     shown: model.Text = stands.whole
     if stands.fires or stands.whole == AS_USUAL:
         shown = model.Mark("failed" if stands.fires else "ok", stands.whole)
+    if run.flags:
+        flags = ", ".join(FLAGS.get(flag, flag) for flag in run.flags)
+        why = model.Mark("degraded", f"not compared: {flags}")
+        return model.Short((shown, model.Styled(why, "aside")), stands.much or "not compared")
     last = latest_change(stream, sample.value)
     if not last:
         return model.Short(shown, stands.much or stands.whole)
@@ -89,179 +112,220 @@ def verdict(stream: StreamReport | None, sample: Figures) -> model.Text:
     return model.Short((shown, when, aside), f"now {last}")
 
 
-def overview(shown: model.Input, name: str, gpus: Collection[int | None]) -> model.Table:
-    """Make one row for each probe: the mode that has become slower, or else the first."""
-    rows: list[Sequence[model.Text]] = []
-    past = []
-    columns: Sequence[model.Heading] = (*COLUMNS[:2], COLUMNS[3])
-    if shown.brief:
-        columns = (model.Heading(TITLE), *COLUMNS[1:4])
-    for run in _ordered(shown):
-        if run.gpu not in gpus or not run.samples:
-            continue
-        streams = [(shown.document.stream(run, sample.mode), sample) for sample in run.samples]
-        _, sample = min(streams, key=lambda mode: not (mode[0] and mode[0].open))
-        figure, now, usual, stands, *_ = _row(shown, run, sample)
-        old = None if shown.is_fresh(run) else (" ", model.Mark("degraded", "old"))
-        where = (f"{place(run.gpu)} ", figure) if len(set(gpus) - {None}) > 1 else figure
-        rows.append(
-            (where, (now, old), usual, stands) if shown.brief else (where, (now, old), stands)
-        )
-        past.append(_past(shown.document, run, sample))
-    return model.Table(f"overview{_slug(name)}", f"How fast{name}", columns, rows, past)
+class Metric(NamedTuple):
+    """A mode of a last run, and its stream."""
+
+    run: LastRun
+    sample: Figures
+    stream: StreamReport | None
+
+    @property
+    def fires(self) -> bool:
+        """Whether a change for the worse holds."""
+        return self.stream is not None and bool(self.stream.open)
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it belongs on the first screen."""
+        return self.fires or (self.run.probe, self.sample.mode) in MAIN
+
+    @property
+    def chart(self) -> str:
+        """Return the name of its chart, which is an id."""
+        return model.chart_name(self.run.gpu, self.run.probe, self.sample.mode)
+
+
+def metrics(shown: model.Input) -> list[Metric]:
+    """Return every metric of the last runs: GPU by GPU in the order of words, the CPU last."""
+    made = [
+        Metric(run, sample, shown.document.stream(run, sample.mode))
+        for run in shown.probes
+        if run.probe != CROSSOVER
+        for sample in run.samples
+    ]
+    return sorted(made, key=_rank)
+
+
+def _rank(metric: Metric) -> tuple[bool, int, int, int]:
+    run, mode = metric.run, metric.sample.mode
+    return run.gpu is None, run.gpu or 0, place_of(run.probe), place_of(run.probe, mode)
 
 
 def section(shown: model.Input) -> model.Section:
-    """Make a chart for each family of modes of each probe, by GPU and then of the CPU."""
+    """Make for each GPU a row for each metric that matters and their chart; fold the others."""
+    made = metrics(shown)
+    main = [metric for metric in made if metric.is_main and metric.run.gpu is not None]
     if shown.brief:
-        table = overview(shown, "", {run.gpu for run in shown.probes})
-        return model.Section("figures", TITLE, [table] if table.rows else [])
-    groups: dict[int | None, list[model.Chart]] = {}
-    for run in _ordered(shown):
-        if run.probe != CROSSOVER:
-            groups.setdefault(run.gpu, []).extend(_charts(shown, run))
-    several = len(groups.keys() - {None}) > 1
-    blocks: list[model.Block] = [
-        model.Group(charts, _heading(shown, gpu) if several or gpu is None else None)
-        for gpu, charts in groups.items()
-    ]
-    store = shown.document.store
-    first_s = None
-    if store is not None:
-        first_s = store.first_s if store.runs else shown.document.started_s
+        table = _table(shown, "speed", main or made, title=TITLE)
+        return model.Section("figures", TITLE, [table] if made else [])
+    gpus = dict.fromkeys(run.gpu for run in shown.probes if run.gpu is not None)
+    blocks: list[model.Block] = []
+    for gpu in gpus:
+        of_gpu = [metric for metric in main if metric.run.gpu == gpu]
+        blocks += _gpu(shown, gpu, of_gpu, heading=len(gpus) > 1)
+    blocks += _failures(shown)
+    rest = [metric for metric in made if metric not in main]
+    slower = [metric for metric in rest if metric.fires]
+    if slower:
+        blocks.append(_table(shown, "speed-cpu", slower))
+    folded = [metric for metric in rest if not metric.fires]
+    if folded:
+        others = [_table(shown, "speed-rest", folded, where=len(gpus) > 1), *_notes(shown)]
+        words = "CPU reference" if all(m.run.gpu is None for m in folded) else "more metrics"
+        blocks.append(model.Fold("metrics-rest", f"{len(folded)} {words}", others, whole=True))
+    if made:
+        charts = model.Group([_chart(shown, metric) for metric in made])
+        blocks.append(model.Fold("charts", "each metric in its own unit", [charts]))
     if not blocks:
         blocks = [model.Paragraph("No probe has run yet.", "quiet")]
-    return model.Section("figures", TITLE, blocks, "Figures", wide=True, first_s=first_s)
+    store, first_s = shown.document.store, None
+    if store is not None:
+        first_s = store.first_s if store.runs else shown.document.started_s
+    return model.Section("figures", TITLE, blocks, wide=True, first_s=first_s)
 
 
-def _ordered(shown: model.Input) -> list[LastRun]:
-    return sorted(
-        shown.probes, key=lambda run: (run.gpu is None, run.gpu or 0, place_of(run.probe))
-    )
-
-
-def _heading(shown: model.Input, gpu: int | None) -> str:
-    listed = shown.document.gpus.get(shown.uuid(gpu))
-    return f"{place(gpu)}: {listed.name[:120]}" if listed else place(gpu)
-
-
-def _charts(shown: model.Input, run: LastRun) -> Iterator[model.Chart]:
-    """Yield a chart for each family of modes: those of one magnitude."""
-    title = title_of(run.probe)
-    if not run.samples:
-        yield _chart(shown, run, title, "", ())
+def _gpu(
+    shown: model.Input, gpu: int | None, main: Sequence[Metric], *, heading: bool
+) -> Iterator[model.Block]:
+    if not main:
         return
-    families = {"": title, **{part: f"{title} {words}" for part, words in APART}}
-    for family, name in families.items():
-        samples = [sample for sample in run.samples if _family(sample) == family]
-        if samples:
-            yield _chart(shown, run, name, family, samples)
+    slug = model.slug(place(gpu))
+    table = _table(shown, f"speed-{slug}", main)
+    title = model.Styled("Time for the same work, in percent of usual", "strong")
+    aside = "; above 100 is slower"
+    chart = model.Chart(f"usual-{slug}", (title, aside), "usual", {"rows": table.name}, ())
+    listed = shown.document.gpus.get(shown.uuid(gpu))
+    name = f"{place(gpu)}: {listed.name[:120]}" if listed else place(gpu)
+    yield model.Group([table, chart], name if heading else None)
 
 
-def _family(sample: Figures) -> str:
-    return next((part for part, _ in APART if part in sample.mode.split("_")), "")
+def suggested_range(document: Status) -> str | None:
+    """Return the range in which the oldest slowdown that holds can be seen; None for none."""
+    begun = [alarm.since_s for stream in document.streams for alarm in stream.open]
+    if not begun:
+        return None
+    needed_s = max(ROOM * (document.written_s - min(begun)), DAY_S)
+    return next((name for name, length_s in RANGES_S.items() if length_s >= needed_s), "1y")
 
 
-def _chart(
-    shown: model.Input, run: LastRun, title: str, family: str, samples: Sequence[Figures]
-) -> model.Chart:
-    probe = "".join(c if c.isascii() and c.isalnum() else "_" for c in run.probe[:40])
-    name = "-".join(["history", _slug(place(run.gpu)), probe, *[family] * bool(family)])
-    rows = [_row(shown, run, sample) for sample in samples]
-    past = [_past(shown.document, run, sample) for sample in samples]
-    values = model.Table(f"{name}-values", f"{title}: the last run", COLUMNS, rows, past)
-    return model.Chart(
-        name,
-        _title(title, run.gpu),
-        "history" if samples else None,
-        {
-            "probe": run.probe,
-            "modes": " ".join(sample.mode for sample in samples),
-            "words": "|".join(called(run.probe, sample.mode) for sample in samples),
-            "gpu": shown.uuid(run.gpu),
-            "unit": samples[0].unit if samples else None,
-        },
-        [values, *_notes(shown, run)],
-    )
+def _table(
+    shown: model.Input, name: str, made: Sequence[Metric], *, title: str = "", where: bool = False
+) -> model.Table:
+    several = where or len({metric.run.gpu for metric in made} - {None}) > 1
+    rows = [_row(shown, metric, where=several) for metric in made]
+    columns = (model.Heading(title), *COLUMNS[1:]) if title else COLUMNS
+    past = [_past(shown, metric) for metric in made]
+    return model.Table(name, "Speed beside what is usual", columns, rows, past, limit=len(rows))
 
 
-def _slug(words: str) -> str:
-    """Write words as a part of an id: "GPU 0" is "gpu0"."""
-    return words.replace(" ", "").lower()
-
-
-def _title(title: str, gpu: int | None) -> model.Text:
-    """Name a chart; those of the CPU say by themselves that they are."""
-    return (model.Styled(title, "strong"), None if gpu is None else f" on {place(gpu)}")
-
-
-def _row(shown: model.Input, run: LastRun, sample: Figures) -> Sequence[model.Text]:
-    stream = shown.document.stream(run, sample.mode)
+def _row(shown: model.Input, metric: Metric, *, where: bool) -> Sequence[model.Text]:
+    run, sample, stream = metric
     usual = None if stream is None else stream.usual
     words, name = called(run.probe, sample.mode), name_of(run.probe, sample.mode)
+    label: model.Text = model.Link(f"#{metric.chart}", words)
+    label = label if words == name else model.Short((label, model.Styled(name, "name")), name)
+    old = None if shown.is_fresh(run) else (" ", model.Mark("degraded", "old"))
     return (
-        words if words == name else model.Short((words, model.Styled(name, "name")), name),
-        measured(sample),
+        (f"{place(run.gpu)} ", label) if where and run.gpu is not None else label,
+        (measured(sample), old),
         model.UNKNOWN if usual is None else human(usual, sample.unit, sample.mode),
-        verdict(stream, sample),
-        model.UNKNOWN if sample.p90 is None else human(sample.p90, sample.unit, sample.mode),
-        f"{sample.n:,}",
+        slower_by(metric),
+        verdict(run, stream, sample),
     )
 
 
-def _past(document: Status, run: LastRun, sample: Figures) -> Past:
+def slower_by(metric: Metric) -> model.Text:
+    """Write how much more time the last run took than is usual: "+12 %"; of a rate too."""
+    value, usual = metric.sample.value, metric.stream and metric.stream.usual
+    if not usual or not value:
+        return model.UNKNOWN
+    ratio = usual / value if metric.sample.unit in RATES else value / usual
+    percent = 100 * (ratio - 1)
+    words = f"{percent:+.{1 if abs(percent) < DECIMALS_BELOW else 0}f} %"
+    return model.Mark("failed", words) if metric.fires and ratio > 1 + ALIKE else words
+
+
+def _past(shown: model.Input, metric: Metric) -> model.Past:
     """Return times and medians of the latest clean runs, the oldest first."""
-    for recent in document.recent:
-        gpu = document.gpus.get(recent.uuid or "")
-        number = gpu.number if gpu else None
-        gone = recent.uuid is not None and gpu is None
-        if not gone and (number, recent.probe, recent.mode) == (run.gpu, run.probe, sample.mode):
-            return [recent.from_s + after_s for after_s in recent.after_s], recent.medians
-    return (), ()
+    run, sample = metric.run, metric.sample
+    series = {
+        "probe": run.probe,
+        "mode": sample.mode,
+        "gpu": shown.uuid(run.gpu),
+        "unit": "operations_per_second" if sample.mode in INTEGERS else sample.unit,
+        "words": called(run.probe, sample.mode),
+    }
+    uuid = None if run.gpu is None else series["gpu"]
+    for recent in shown.document.recent:
+        if (recent.uuid, recent.probe, recent.mode) == (uuid, run.probe, sample.mode):
+            at_s = [recent.from_s + after_s for after_s in recent.after_s]
+            return model.Past(series, at_s, recent.medians)
+    return model.Past(series)
 
 
-def _notes(shown: model.Input, run: LastRun) -> Iterator[model.Block]:
-    """Say what is to be said of a run beside its figures; of one without, why."""
-    if (failure := run.failure) is not None:
-        advice = ("; ", model.Advice(failure.advice)) if failure.advice else None
-        why = model.Prose(failure.detail or failure.reason, 600)
-        yield model.Paragraph((model.Mark("failed", "the last run failed: "), why, advice))
-    if run.last_success_s is not None:
-        yield model.Detail(
-            [
-                model.Paragraph(
-                    ("last good run ", model.Timestamp(run.last_success_s, ago=True)), "quiet"
-                )
-            ]
-        )
-    if not shown.is_fresh(run):
-        yield model.Paragraph(model.Mark("degraded", "too old to stand for now"))
-    if run.flags:
-        flags = ", ".join(FLAGS.get(flag, flag) for flag in run.flags)
-        yield model.Paragraph(("not compared: ", model.Mark("degraded", flags)), "quiet")
-    if isinstance(note := run.conditions.get("note"), str):
-        yield model.Paragraph(model.Prose(note, 400), "quiet")
-    for mode in run.missing:
-        words = f"not on offer: {mode.mode[:80]}: "
-        yield model.Paragraph((words, model.Prose(mode.detail or mode.reason, 400)), "quiet")
+def _chart(shown: model.Input, metric: Metric) -> model.Chart:
+    """Make the chart of one metric in its own unit, with what only the last run has."""
+    run, sample = metric.run, metric.sample
+    title = model.Styled(called(run.probe, sample.mode), "strong")
+    facts = [f"last run: {sample.n:,} samples"]
+    if sample.p90 is not None:
+        facts.append(f"p90 {human(sample.p90, sample.unit, sample.mode)}")
+    alarm = _alert_of(shown.document, metric)
+    link = ("; ", model.Link(f"#alert-{alarm}", "its alert")) if alarm else None
+    below = model.Paragraph((", ".join(facts), link), "quiet")
+    on = None if run.gpu is None else f" on {place(run.gpu)}"
+    return model.Chart(metric.chart, (title, on), "history", _past(shown, metric).series, [below])
+
+
+def _alert_of(document: Status, metric: Metric) -> str | None:
+    stream = metric.stream
+    if stream is None:
+        return None
+    key = (stream.uuid, stream.probe, stream.mode)
+    for alert in document.alerts:
+        of = [(each.stream.gpu, each.stream.probe, each.stream.mode) for each in alert.evidence]
+        if alert.firing and key in of:
+            return alert.fingerprint[:16]
+    return None
+
+
+def _failures(shown: model.Input) -> Iterator[model.Block]:
+    """Say which probes' last runs failed and why; those that say the same together."""
+    alike: dict[tuple[str, str | None], list[str]] = {}
+    for run in shown.probes:
+        if (failure := run.failure) is not None and run.probe != CROSSOVER:
+            why = failure.detail or failure.reason
+            alike.setdefault((why, failure.advice), []).append(_where(run))
+    for (why, advice), names in alike.items():
+        named, mark = ", ".join(names), model.Mark("failed", "the last run failed: ")
+        do = ("; ", model.Advice(advice)) if advice else None
+        yield model.Paragraph((f"{named}: ", mark, model.Prose(why, 600), do))
+
+
+def _where(run: LastRun) -> str:
+    return title_of(run.probe) if run.gpu is None else f"{title_of(run.probe)} on {place(run.gpu)}"
+
+
+def _notes(shown: model.Input) -> Iterator[model.Block]:
+    """Say what else there is to say of last runs: a probe's note, modes that are not on offer."""
+    for run in shown.probes:
+        if isinstance(note := run.conditions.get("note"), str):
+            yield model.Paragraph((f"{_where(run)}: ", model.Prose(note, 400)), "quiet")
+        for mode in run.missing:
+            words = f"{_where(run)}: not on offer: {mode.mode[:80]}: "
+            yield model.Paragraph((words, model.Prose(mode.detail or mode.reason, 400)), "quiet")
 
 
 def crossover(shown: model.Input) -> model.Section:
     """Say from which size on each GPU beats the CPU; a run without a result says why."""
-    charts = [_crossover(run) for run in shown.probes if run.probe == CROSSOVER]
-    title = "Where the GPU begins to win"
-    blocks = [model.Group(charts)] if charts else []
-    return model.Section("crossover", title, blocks, "Crossover", wide=True)
+    runs = [run for run in shown.probes if run.probe == CROSSOVER]
+    blocks = [_crossover(run, several=len(runs) > 1) for run in runs]
+    return model.Section("crossover", "Where the GPU begins to win", blocks)
 
 
-def _crossover(run: LastRun) -> model.Chart:
-    name, where = f"crossover-{_slug(place(run.gpu))}", place(run.gpu)
-    title = f"Matrix product, {where} beside the CPU"
-    when = (
-        (", ", model.Timestamp(run.last_success_s, ago=True))
-        if run.last_success_s is not None
-        else None
-    )
+def _crossover(run: LastRun, *, several: bool) -> model.Paragraph:
+    at_s = run.last_success_s
+    when = (", ", model.Timestamp(at_s, ago=True)) if at_s is not None else None
     result: model.Text = "No size has been found."
     if run.failure is not None:
         result = (model.Prose(run.failure.detail or run.failure.reason, 600), when)
@@ -269,7 +333,7 @@ def _crossover(run: LastRun) -> model.Chart:
         side = human(run.samples[0].median, "elements")
         fast = " on the GPU is faster, copies included"
         result = ("From ", model.Styled(side, "strong"), fast, when)
-    return model.Chart(name, model.Styled(title, "strong"), None, {}, [model.Paragraph(result)])
+    return model.Paragraph((f"{place(run.gpu)}: " if several else None, result))
 
 
 def drivers(shown: model.Input) -> model.Section:
@@ -306,7 +370,7 @@ def _verdicts(
     rows = [
         (
             figure_of(stream),
-            _where(stream),
+            _place(stream),
             f"{verdict.old_driver[:60]}{ARROW}{verdict.new_driver[:60]}",
             verdict_on_driver(verdict),
             f"{verdict.samples} after {verdict.reference}",
@@ -318,7 +382,7 @@ def _verdicts(
     return model.Table(name, caption, columns, rows, terminal=4, more=more)
 
 
-def _where(stream: StreamReport) -> str:
+def _place(stream: StreamReport) -> str:
     gone = stream.uuid is not None and stream.gpu is None
     where = "GPU that is gone" if gone else place(stream.gpu)
     return f"{where}, on battery" if stream.on_battery else where

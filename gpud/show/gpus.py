@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from gpud.core.telemetry import NAMES
 from gpud.document.machine import Expected
 from gpud.document.telemetry import ReadingReport, SourceReport
-from gpud.show import figures, model
+from gpud.show import model
 from gpud.show.headline import gpu_work_begins
 from gpud.units import AGE_FROM_S, HOUR_S, amount, lasted, size, spaced
 
@@ -242,7 +242,6 @@ def _card(shown: model.Input, number: int, uuid: str, readings: Readings) -> mod
         blocks.append(model.Pairs(in_brief if shown.brief else facts))
     else:
         blocks += [_silent(document), *([model.Pairs([clock])] if clock else ())]
-    blocks.append(model.Detail([figures.overview(shown, f" GPU {number}", {number})]))
     blocks.append(model.Fold(f"{label}-more", "more", [model.Pairs(list(_more(readings, device)))]))
     return model.Card(label, f"GPU {number}: {name[:NAME]}", blocks)
 

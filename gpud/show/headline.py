@@ -259,6 +259,17 @@ def card(document: Status, alert: AlertReport) -> model.Card:
     return model.Card(f"alert-{name}", model.Prose(alert.summary, SUMMARY), blocks, "alert", state)
 
 
+def _name(document: Status, evidence: Evidence) -> model.Text:
+    """Name a metric that moved, with the way to its chart where there is one."""
+    stream, words = evidence.stream, figure_of(evidence.stream)
+    listed = document.gpus.get(stream.gpu or "")
+    gpu = listed.number if listed else None
+    drawn = ((run.gpu, run.probe, sample.mode) for run in document.probes for sample in run.samples)
+    if (stream.gpu is None or listed) and (gpu, stream.probe, stream.mode) in drawn:
+        return model.Link(f"#{model.chart_name(gpu, stream.probe, stream.mode)}", words)
+    return words
+
+
 def _evidence(document: Status, evidence: Sequence[Evidence], name: str) -> model.Table:
     """Make one row for each figure that moved."""
     first = ("change", "before", "after")  # these and the name are what a phone shows
@@ -267,7 +278,7 @@ def _evidence(document: Status, evidence: Sequence[Evidence], name: str) -> mode
     rows = [
         (
             model.Short(
-                (figure_of(e.stream), model.Styled(name_of(e.stream.probe, e.stream.mode), "name")),
+                (_name(document, e), model.Styled(name_of(e.stream.probe, e.stream.mode), "name")),
                 name_of(e.stream.probe, e.stream.mode),
             ),
             _change(e),

@@ -257,7 +257,7 @@ def sinks(shown: model.Input) -> model.Section:
     headings = ("sink", "state", "sent", "failed", "last", "because")
     columns = model.headings(*headings, numbers={"sent", "failed"})
     table = model.Table("sinks", "Alert sinks, since gpud started", columns, rows)
-    return model.Section("sinks", "Alert sinks", [model.Detail([table])] if rows else [], "Sinks")
+    return model.Section("sinks", "Alert sinks", [model.Detail([table])] if rows else [])
 
 
 def cost(shown: model.Input) -> model.Section:
@@ -287,7 +287,7 @@ def cost(shown: model.Input) -> model.Section:
     if counters.clock_jumps:
         more.append(model.Pair("clock jumps", str(counters.clock_jumps)))
     return model.Section(
-        "cost", "What gpud takes", [model.Pairs(facts), model.Detail([model.Pairs(more)])], "Cost"
+        "cost", "What gpud takes", [model.Pairs(facts), model.Detail([model.Pairs(more)])]
     )
 
 

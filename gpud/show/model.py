@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
-from gpud.units import HOUR_S
+from gpud.units import HOUR_S, place
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -126,8 +126,16 @@ def headings(
     )
 
 
+class Past(msgspec.Struct, frozen=True):
+    """A series as a line of small bars. ``series`` names it for a script that knows more of it."""
+
+    series: Mapping[str, str]
+    at_s: Sequence[float] = ()
+    values: Sequence[float] = ()
+
+
 class Table(Block, frozen=True):
-    """Rows of cells, the first of which names its row; a terminal draws the ``past`` behind it.
+    """Rows of cells, the first of which names its row, and the ``past`` of each.
 
     Beyond ``limit`` rows, or ``terminal`` ones in a terminal, they are counted, and ``more`` says
     what shows them. ``stacked``: a terminal writes cells below each other.
@@ -137,7 +145,7 @@ class Table(Block, frozen=True):
     caption: str
     columns: Sequence[Heading]
     rows: Sequence[Sequence[Text]]
-    past: Sequence[tuple[Sequence[float], Sequence[float]]] = ()  # times and values
+    past: Sequence[Past] = ()
     limit: int = 60
     terminal: int = 60
     more: Text = None
@@ -160,19 +168,19 @@ class Card(Block, frozen=True):
 
 
 class Chart(Block, frozen=True):
-    """A figure that a script draws from ``data``, and blocks that say the same in words."""
+    """A picture that a script draws of ``data``; a terminal leaves it out."""
 
     name: str
     title: Text
-    kind: str | None  # None: nothing to draw
-    data: Mapping[str, str | None]
+    kind: str
+    data: Mapping[str, str]
     blocks: Sequence[Block]
 
 
 class Group(Block, frozen=True):
-    """Charts or cards side by side, below a heading where there is one."""
+    """Blocks that belong together, below a heading where there is one; cards side by side."""
 
-    blocks: Sequence[Chart] | Sequence[Card]
+    blocks: Sequence[Block]
     heading: str | None = None
 
 
@@ -183,20 +191,20 @@ class Detail(Block, frozen=True):
 
 
 class Fold(Block, frozen=True):
-    """What is long: the page opens it on a click, a terminal leaves it out."""
+    """What is long: the page opens it on a click; a terminal draws it if it is ``whole``."""
 
     name: str
     summary: str
     blocks: Sequence[Block]
+    whole: bool = False
 
 
 class Section(msgspec.Struct, frozen=True):
-    """A part of page and screen, shown if it has blocks. ``label`` is its short title."""
+    """A part of page and screen, shown if it has blocks."""
 
     name: str
     title: str
     blocks: Sequence[Block]
-    label: str = ""
     wide: bool = False
     first_s: float | None = None  # from when on its charts have points
 
@@ -237,6 +245,17 @@ class Input(msgspec.Struct, frozen=True, dict=True):
             return "cpu"
         gpus = self.document.gpus.items()
         return next((uuid for uuid, gpu in gpus if gpu.number == number), str(number))
+
+
+def chart_name(gpu: int | None, probe: str, mode: str) -> str:
+    """Name the chart of a metric: "history-gpu0-launch-submit"."""
+    return "-".join(["history", *map(slug, (place(gpu), probe, mode))])
+
+
+def slug(words: str) -> str:
+    """Write words as a part of an id: "GPU 0" is "gpu0"."""
+    safe = (c if c.isascii() and c.isalnum() else "_" for c in words[:40].replace(" ", ""))
+    return "".join(safe).lower()
 
 
 def upcoming(at_s: float, now_s: float) -> Timestamp:

@@ -37,7 +37,8 @@ def _inline(words: model.Inline, *, short: bool) -> str:
         case model.Timestamp():
             return clock(words.at_s) if words.near else moment(words.at_s)
         case model.Link():
-            return words.to if words.words == words.to else f"{words.words}: {words.to}"
+            elsewhere = words.words != words.to and not words.to.startswith("#")
+            return f"{words.words}: {words.to}" if elsewhere else words.words
         case model.Short():
             return words.short if short else plain(words.whole)
         case model.Styled():
@@ -66,9 +67,8 @@ def section_lines(section: model.Section, view: View) -> list[Line]:
     body = lines(section.blocks, view)
     if not body:
         return []
-    first = next(
-        block for block in section.blocks if not isinstance(block, model.Detail | model.Fold)
-    )
+    shown = (b for b in section.blocks if not isinstance(b, model.Detail | model.Fold))
+    first = next(shown, None)
     if len(body) == 1 or isinstance(first, model.Paragraph | model.Pairs):
         return [line(Span(f"{section.title}: ", HEAD), *_stripped(body[0])), *body[1:]]
     if isinstance(first, model.Table) and first.columns[0].heading == section.title:
@@ -86,16 +86,27 @@ def _block(block: model.Block, view: View) -> list[Line]:
         case model.Paragraph() | model.Pairs():
             return _sentence(block, view)
         case model.Table():
-            return _table([block], view)
+            return _table(block, view)
         case model.Card():
             title = line(Span(f"{INDENT}{plain(block.title)}", HEAD))
             inside = lines(block.blocks, view)
             return [title, *((Span(INDENT), *each) for each in inside)]
+    return _inside(block, view)
+
+
+def _inside(block: model.Block, view: View) -> list[Line]:
+    """Write what has blocks of its own and is drawn by them alone."""
+    head = ""
+    blocks: Sequence[model.Block] = ()
+    match block:
         case model.Group():
-            return _group(block, view)
+            head, blocks = block.heading or "", block.blocks
         case model.Detail() if view.details:
-            return lines(block.blocks, view)
-    return []
+            blocks = block.blocks
+        case model.Fold() if block.whole:
+            head, blocks = block.summary, block.blocks
+    title = [line(Span(f"{INDENT}{head}", HEAD))] if head else []
+    return [*title, *lines(blocks, view)]
 
 
 def _sentence(block: model.Paragraph | model.Pairs, view: View) -> list[Line]:
@@ -120,40 +131,14 @@ def _stripped(drawn: Line) -> Line:
     return (Span(first.text.removeprefix(INDENT), first.style), *others)
 
 
-def _group(group: model.Group, view: View) -> list[Line]:
-    head = [line(Span(f"{INDENT}{group.heading}", HEAD))] if group.heading else []
-    charts = [block for block in group.blocks if isinstance(block, model.Chart)]
-    cards = [block for block in group.blocks if isinstance(block, model.Card)]
-    return [*head, *lines(cards, view), *_charts(charts, view)]
-
-
-def _charts(charts: Sequence[model.Chart], view: View) -> list[Line]:
-    """Write the figures of all charts in one table, and below it what else there is to say."""
-    tables = [block for chart in charts for block in chart.blocks if isinstance(block, model.Table)]
-    notes: dict[Line, list[str]] = {}
-    for chart in charts:
-        others = [block for block in chart.blocks if not isinstance(block, model.Table)]
-        for note in lines(others, view):
-            notes.setdefault(note, []).append(plain(chart.title))
-    shown = _table(tables, view) if tables else []
-    for note, titles in notes.items():
-        shown.append((Span(f"{INDENT}{', '.join(titles)}: ", QUIET), *_stripped(note)))
-    return shown
-
-
-def _table(tables: Sequence[model.Table], view: View) -> list[Line]:
-    """Write tables of the same columns as one."""
-    first = tables[0]
-    rows = [row for table in tables for row in table.rows]
-    past = [bars for table in tables for bars in table.past]
-    most = min(first.terminal, first.limit) if len(tables) == 1 else len(rows)
-    more = len(rows) - most
-    rows = rows[:most]
+def _table(table: model.Table, view: View) -> list[Line]:
+    most = min(table.terminal, table.limit)
+    rows, more = table.rows[:most], len(table.rows) - most
     if not rows:
         return []
-    shown = list(_stacked(first, rows)) if first.stacked else _columns(first, rows, past, view)
+    shown = list(_stacked(table, rows)) if table.stacked else _columns(table, rows, view)
     if more > 0:
-        words = f"{INDENT}and {more} more{f': {plain(first.more)}' if first.more else ''}"
+        words = f"{INDENT}and {more} more{f': {plain(table.more)}' if table.more else ''}"
         shown.append(line(Span(words, QUIET)))
     return shown
 
@@ -170,7 +155,6 @@ def _stacked(table: model.Table, rows: Sequence[Sequence[model.Text]]) -> Iterat
 def _columns(
     table: model.Table,
     rows: Sequence[Sequence[model.Text]],
-    past: Sequence[tuple[Sequence[float], Sequence[float]]],
     view: View,
 ) -> list[Line]:
     """Share the width out: if it is short cells become so, wide columns go, and names are cut."""
@@ -188,7 +172,7 @@ def _columns(
     for number, (row, texts) in enumerate(zip(rows, cells, strict=True)):
         texts[0] = f"{texts[0][: widths[0] - 1]}…" if len(texts[0]) > widths[0] else texts[0]
         mark = next(filter(None, (style(row[n]) for n in columns)), PLAIN)
-        bars = _bars(past[number], view, room) if number < len(past) else ""
+        bars = _bars(table.past[number], view, room) if table.past else ""
         written = _row(texts, widths, table, columns)
         shown.append(line(Span(f"{written}{INDENT}{bars}" if bars else written, mark)))
     return shown
@@ -204,8 +188,8 @@ def _row(
     return f"{INDENT}{INDENT.join(aligned)}".rstrip()
 
 
-def _bars(past: tuple[Sequence[float], Sequence[float]], view: View, room: int) -> str:
+def _bars(past: model.Past, view: View, room: int) -> str:
     width = PIPED_BARS if view.height is None else min(room - len(INDENT), MOST_BARS)
     if width < LEAST_BARS:
         return ""
-    return sparkline.drawn(*past, width=width, ascii_only=view.ascii_only)
+    return sparkline.drawn(past.at_s, past.values, width=width, ascii_only=view.ascii_only)

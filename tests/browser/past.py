@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent.history import records
@@ -28,6 +29,7 @@ SINCE_DAYS: Final = {OLDER: 365.0, OLD: 150.0, NEW: 9.25}
 SLOWER: Final = 1.12
 HOLE_H: Final = (8.0, 6.5)
 """The lid was closed so many hours before now, and open again at the other."""
+BATCH: Final = 2000
 HOLE_DAYS: Final = (61.0, 47.0)
 INSERT: Final = "INSERT INTO rollups VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 LEVELS: Final = {
@@ -36,7 +38,13 @@ LEVELS: Final = {
         "roundtrip": (24e-6, Unit.SECONDS),
         "pipelined": (6.2e-6, Unit.SECONDS),
     },
+    "copy": {
+        "host_to_device": (24.1e9, Unit.BYTES_PER_SECOND),
+        "device_to_host": (25.3e9, Unit.BYTES_PER_SECOND),
+    },
     "triad": {"triad": (460e9, Unit.BYTES_PER_SECOND)},
+    "matmul": {"matmul": (14.2e12, Unit.FLOPS_PER_SECOND)},
+    "tensor": {"tensor": (58.0e12, Unit.FLOPS_PER_SECOND)},
     "nbody": {"nbody": (20e12, Unit.FLOPS_PER_SECOND)},
     "container_nbody": {"nbody": (16e12, Unit.FLOPS_PER_SECOND)},
     "cpu_call": {"call": (4e-7, Unit.SECONDS)},
@@ -48,7 +56,9 @@ class Past:
     """What was measured until ``NOW_S``, from one seed."""
 
     device: Device = snapshots.DEVICE
-    spacing_s: float = 60.0  # between the runs of the last day
+    spacing_s: float = 60.0  # between runs
+    days_of_runs: float = 1.0
+    large_every: int = 1  # rounds: in how many a probe of throughput runs once
     levels: dict[str, dict[str, tuple[float, Unit]]] = field(default_factory=lambda: dict(LEVELS))
     rng: random.Random = field(default_factory=lambda: random.Random(7))
 
@@ -64,12 +74,13 @@ class Past:
                     for old, new in ((OLDER, OLD), (OLD, NEW))
                 ],
             )
-            store.append(list(self.runs()))
+            for batch in batched(self.runs(), BATCH):
+                store.append(batch)
 
     def hours(self, days: int) -> Iterator[tuple[object, ...]]:
-        """Give the rows of whole hours until the last day began."""
+        """Give the rows of whole hours until the runs begin."""
         first = int((NOW_S - days * DAY_S) // HOUR_S)
-        for hour in range(first, int((NOW_S - DAY_S) // HOUR_S)):
+        for hour in range(first, int((NOW_S - self.days_of_runs * DAY_S) // HOUR_S)):
             ago = (NOW_S - hour * HOUR_S) / DAY_S
             if HOLE_DAYS[0] > ago > HOLE_DAYS[1]:
                 continue
@@ -86,25 +97,31 @@ class Past:
                 yield (hour * 3600, gpu, probe, mode, 1, driver, unit, 60, 0, median, *ends)
 
     def runs(self) -> Iterator[Run]:
-        """Give the runs of the last day."""
-        at_s = NOW_S - DAY_S
+        """Give the runs of the last days."""
+        at_s = NOW_S - self.days_of_runs * DAY_S
+        turn = 0
         while at_s < NOW_S - 1:
             ago_h = (NOW_S - at_s) / HOUR_S
             if not HOLE_H[0] > ago_h > HOLE_H[1]:
                 flags = (Flag.BUSY,) if 3 > ago_h > 2.5 else ()
                 for probe, modes in self.levels.items():
-                    yield self.run(at_s, probe, modes, flags)
+                    if turn % self.large_every == 0 or probe in {"launch", "cpu_call"}:
+                        yield self.run(at_s, probe, modes, flags)
             at_s += self.spacing_s
+            turn += 1
 
     def run(
         self, at_s: float, probe: str, modes: dict[str, tuple[float, Unit]], flags: tuple[Flag, ...]
     ) -> Run:
+        driver = driver_at(at_s)
         samples = tuple(
-            spread(mode, unit, self.figure(mode, level, unit, NEW))
+            spread(mode, unit, self.figure(mode, level, unit, driver))
             for mode, (level, unit) in modes.items()
         )
         device = None if probe == "cpu_call" else self.device
-        return made(at_s, probe, device, samples, flags=flags, conditions={"driver_version": NEW})
+        return made(
+            at_s, probe, device, samples, flags=flags, conditions={"driver_version": driver}
+        )
 
     def modes(self) -> Iterator[tuple[str, str, float, Unit]]:
         for probe, modes in self.levels.items():
@@ -114,6 +131,11 @@ class Past:
     def figure(self, mode: str, level: float, unit: Unit, driver: str) -> float:
         slower = SLOWER if driver == NEW and mode == "submit" else 1.0
         return figure(self.rng, level, unit, slower)
+
+
+def batched(runs: Iterator[Run], most: int) -> Iterator[list[Run]]:
+    while batch := list(islice(runs, most)):
+        yield batch
 
 
 def driver_at(at_s: float) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 from datetime import datetime
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,14 +20,14 @@ from tests.histories import DAY_S, HOUR_S, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from playwright.sync_api import Browser, Page
 
     from tests.browser.serving import Site
     from tests.browser.watching import Watched
 
-LAUNCH, TRIAD = "history-gpu0-launch", "history-gpu0-triad"
+LAUNCH, TRIAD = "history-gpu0-launch-submit", "history-gpu0-triad-triad"
+USUAL = "usual-gpu0"
 NOW_S = past.NOW_S
 HOURS = f"""() => ((u) => (u.data[0].at(-1) - u.data[0][0]) / 3600)(gpud.drawn()["{LAUNCH}"])"""
 
@@ -47,7 +50,7 @@ def page_of_all(browser: Browser, served: Site) -> Iterator[Watched]:
     """A page for most of these; each goes to the range that it is about."""
     with watched(browser, served.url, NOW_S, viewport={"width": 1280, "height": 2600}) as seen:
         seen.page.goto(served.url)
-        seen.drawn()
+        unfold(seen)
         yield seen
         seen.well()
 
@@ -57,6 +60,13 @@ def seen(page_of_all: Watched) -> Watched:
     if page_of_all.page.locator("#reset").is_visible():
         page_of_all.page.click("#reset")
     return choose(page_of_all, "24h")
+
+
+def unfold(seen: Watched) -> None:
+    """Open the charts of single metrics, and wait until those in sight are drawn."""
+    seen.page.evaluate("document.getElementById('charts').open = true")
+    seen.page.locator(f"#{LAUNCH}").scroll_into_view_if_needed()
+    seen.drawn()
 
 
 def choose(seen: Watched, name: str) -> Watched:
@@ -146,8 +156,6 @@ def test_keyboard_moves_reads_aloud_zooms_and_goes_back(seen: Watched) -> None:
     keyboard.press("Escape")
     wait(seen, "u.scales.x.max - u.scales.x.min > 23 * 3600", TRIAD)
     assert span(seen) == pytest.approx(before, abs=1)
-    keyboard.press("Tab")
-    assert seen.page.evaluate("document.activeElement.textContent") == "submission latency"
 
 
 def test_choice_is_in_the_address_and_remembered(
@@ -165,10 +173,14 @@ def test_choice_is_in_the_address_and_remembered(
         assert other.page.is_checked("#utc")
         assert other.page.is_checked("input[value='7d']")
     seen.page.goto(served.url)
+    assert seen.page.is_checked("input[value='30d']"), "what is slower is shown from before it was"
+    served.change(worlds.fine())
+    seen.page.goto(served.url)
     assert seen.page.is_checked("input[value='7d']")
+    served.change(worlds.regressed())
     seen.page.uncheck("#utc")
     assert "Europe/Berlin (UTC+01:00)" in seen.page.inner_text("#zone")
-    seen.drawn()
+    unfold(seen)
 
 
 def test_figures_and_their_drivers_are_in_words_below_a_chart(seen: Watched) -> None:
@@ -185,14 +197,6 @@ def test_figures_and_their_drivers_are_in_words_below_a_chart(seen: Watched) -> 
     assert "driver 572.16" in words
     assert "submission latency 12 % slower (driver 566.36 → 572.16)" in words
     assert "usual 12.4 µs" in below(seen, ".modes")
-    buttons = seen.page.locator(f"#{LAUNCH} .legend button")
-    for number in range(3):
-        buttons.nth(number).click()  # the last one stays
-    shown = [buttons.nth(number).get_attribute("aria-pressed") for number in range(3)]
-    assert shown == ["false", "false", "true"]
-    assert seen.chart(LAUNCH, "u.series.filter((s) => s.show && s.scale === 'y').length") == 3
-    for number in range(2):
-        buttons.nth(number).click()
 
 
 @pytest.mark.parametrize(
@@ -213,8 +217,7 @@ def test_window_in_the_address_has_figures_of_its_own_time_alone(
 ) -> None:
     with watched(browser, served.url, NOW_S) as seen:
         seen.page.goto(f"{served.url}#range=24h&{address}")
-        seen.page.locator(f"#{LAUNCH}").scroll_into_view_if_needed()
-        seen.drawn()
+        unfold(seen)
         assert below(seen, ".when").startswith(words)
         assert seen.page.locator("#reset").is_hidden() is words.startswith("newest")
         seen.well()
@@ -230,7 +233,7 @@ def test_chart_of_a_new_user_begins_with_the_first_run(browser: Browser, tmp_pat
     with site(new, tmp_path) as served, watched(browser, served.url, NOW_S) as seen:
         seen.page.goto(served.url)
         seen.scroll()
-        low, high = span(seen)
+        low, high = span(seen, USUAL)
         assert high - low == pytest.approx(1500, abs=60)
         assert "since the first run" in seen.page.inner_text("#zone")
         seen.well()
@@ -253,11 +256,10 @@ def test_marks_of_a_day_are_on_the_hours_of_the_clock(
       u.setScale("x", {min: from, max: to}); }"""
     with watched(browser, served.url, NOW_S, timezone_id=zone) as seen:
         seen.page.goto(served.url)
-        seen.page.locator(f"#{LAUNCH}").scroll_into_view_if_needed()
-        seen.drawn()
+        unfold(seen)
         seen.page.evaluate(look, [LAUNCH, begin_s, begin_s + 17.5 * HOUR_S])
         wait(seen, f"u.scales.x.min === {begin_s}")
-        labels = [f"00:00\n{midnight[:10]}", "04:00", "08:00", "12:00", "16:00"]
+        labels = [f"00:00\n{midnight[:10]}", "03:00", "06:00", "09:00", "12:00"]
         assert seen.chart(LAUNCH, "u.axes[0]._values")[:5] == labels
 
 
@@ -301,7 +303,135 @@ def test_charts_come_though_a_script_was_refused_and_an_answer_never_came(
         seen.page.route("**/static/charts.js*", once)
         seen.page.route("**/api/v1/history?*", hold)
         seen.page.goto(served.url)
-        seen.page.locator(f"#{LAUNCH}").scroll_into_view_if_needed()
-        seen.page.locator(f"#{LAUNCH}[data-drawn]").wait_for(timeout=60_000)
+        seen.page.locator(f"#{USUAL}[data-drawn]").wait_for(timeout=60_000)
         assert len(refused) == 2
         assert len(held) > 4
+
+
+@pytest.mark.parametrize("slower", [past.SLOWER, 3.0])
+def test_a_step_of_twelve_percent_is_a_seventh_of_the_height_of_every_chart(
+    browser: Browser, served: Site, slower: float
+) -> None:
+    with watched(browser, served.url, NOW_S, viewport={"width": 1280, "height": 900}) as seen:
+        if slower > past.SLOWER:
+            seen.page.route("**/api/v1/history?*", partial(slowed, slower))
+        seen.page.goto(served.url)
+        seen.drawn()
+        low, high = seen.chart(USUAL, "[u.scales.y.min, u.scales.y.max]")
+        assert low < 100
+        assert high > 112
+        assert 12 / (high - low) >= LEAST_STEP
+        label = f"submission latency {past.SLOWER - 1:.0%} slower".replace("%", " %")
+        assert label in written(seen)
+        if slower > past.SLOWER:
+            return
+        heights = seen.page.locator("#speed-gpu0 tbody tr").first.evaluate(STEP)
+        assert abs(heights) >= LEAST_STEP
+        unfold(seen)
+        level, low, high = seen.chart(LAUNCH, "[12.4e-6, u.scales.y.min, u.scales.y.max]")
+        assert (past.SLOWER - 1) * level / (high - low) >= LEAST_STEP
+        seen.well()
+
+
+LEAST_STEP = 0.15
+STEP = """(row) => {
+  const y = (path) => path.getAttribute("d").match(/[\\d.]+ [\\d.]+/g).map((p) => +p.split(" ")[1]);
+  const middle = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)];
+  const [usual] = y(row.querySelector(".usual"));
+  const height = row.querySelector("svg").viewBox.baseVal.height;
+  return (usual - middle(y(row.querySelector(".slow")))) / height;
+}"""
+
+
+def slowed(times: float, route: Route) -> None:
+    """Answer as if the newest driver had made submissions so many times slower."""
+    answer = route.fetch()
+    document = answer.json()
+    for series in document["series"]:
+        if series["mode"] == "submit":
+            for place, at_s in enumerate(series["at_s"]):
+                if at_s > NOW_S - past.SINCE_DAYS[past.NEW] * DAY_S:
+                    series["median"][place] *= times / past.SLOWER
+    route.fulfill(response=answer, json=document)
+
+
+def written(seen: Watched) -> list[str]:
+    """What is written into the chart of all metrics when it is drawn again."""
+    texts: list[str] = seen.chart(
+        USUAL,
+        """{ const texts = [], own = u.ctx.fillText;
+        u.ctx.fillText = (text, ...at) => (texts.push(text), own.call(u.ctx, text, ...at));
+        u.redraw(false, false);
+        return new Promise((go) => setTimeout(() => (delete u.ctx.fillText, go(texts)), 200)); }""",
+    )
+    return texts
+
+
+def test_row_that_is_pointed_at_has_its_line_before_the_others(seen: Watched) -> None:
+    strokes = "u.series.slice(1).map((s) => s.stroke())"
+    before = seen.chart(USUAL, strokes)
+    assert len(set(before)) == 1
+    seen.page.hover("#speed-gpu0 tbody tr >> nth=3")
+    after = seen.chart(USUAL, strokes)
+    assert [number for number, colour in enumerate(after) if colour != before[0]] == [3]
+    seen.page.mouse.move(0, 0)
+    assert seen.chart(USUAL, strokes) == before
+
+
+def test_alert_leads_to_its_chart_and_the_chart_back(browser: Browser, served: Site) -> None:
+    with watched(browser, served.url, NOW_S, viewport={"width": 1440, "height": 900}) as seen:
+        page = seen.page
+        page.goto(served.url)
+        page.click("#alerts summary")
+        page.click("#alerts a[href^='#history-']")
+        page.locator(f"#{LAUNCH} canvas").wait_for()
+        page.click(f"#{LAUNCH} a[href^='#alert-']")
+        page.wait_for_function("() => scrollY < 200")
+        seen.well()
+
+
+def test_what_is_shown_can_be_taken_away(browser: Browser, served: Site) -> None:
+    allowed = ["clipboard-read", "clipboard-write"]
+    with watched(browser, served.url, NOW_S, permissions=allowed) as seen:
+        page = seen.page
+        page.goto(f"{served.url}#range=7d")
+        seen.drawn()
+        with page.expect_download() as download:
+            page.click("#csv")
+        rows = list(csv.DictReader(Path(download.value.path()).read_text().splitlines()))
+        assert download.value.suggested_filename == f"{USUAL}.csv"
+        assert {(row["probe"], row["mode"]) for row in rows} > {
+            ("launch", "submit"),
+            ("copy", "host_to_device"),
+        }
+        assert all(
+            1e-5 < float(row["median"]) < 2e-5
+            for row in rows
+            if row["mode"] == "submit" and row["median"]
+        )
+        with page.expect_download() as download:
+            page.click("#png")
+        assert Path(download.value.path()).read_bytes().startswith(b"\x89PNG")
+        page.click("#link")
+        assert page.evaluate("navigator.clipboard.readText()") == page.url
+        assert "range=7d" in page.url
+        page.click("#alerts summary")
+        page.click("#alerts code + .copy")
+        assert page.evaluate("navigator.clipboard.readText()") == "gpud alerts ack 9f8fb862"
+        seen.well()
+
+
+def test_colours_are_those_that_were_chosen(browser: Browser, served: Site) -> None:
+    back = "getComputedStyle(document.body).backgroundColor"
+    with watched(browser, served.url, NOW_S, color_scheme="light") as seen:
+        seen.page.goto(served.url)
+        light = seen.page.evaluate(back)
+        seen.page.select_option("#theme", "dark")
+        dark = seen.page.evaluate(back)
+        assert dark != light
+        seen.page.reload()
+        assert seen.page.evaluate(back) == dark
+        seen.drawn()
+        assert seen.violations() == []
+        seen.page.select_option("#theme", "light dark")
+        assert seen.page.evaluate(back) == light

@@ -8,7 +8,7 @@ import pytest
 
 from tests.browser import past, worlds
 from tests.browser.serving import site
-from tests.browser.test_charts import LAUNCH
+from tests.browser.test_charts import USUAL
 from tests.browser.watching import watched
 
 if TYPE_CHECKING:
@@ -42,31 +42,31 @@ def test_state_changes_in_front_of_the_reader_and_nothing_else_moves(
     page = seen.page
     served.change(worlds.no_data())
     page.goto(served.url)
-    assert page.locator("figure[data-chart]").count() == 0
+    assert page.locator("[data-chart]").count() == 0
     served.change(worlds.fine())  # the first figures come without a reload
-    page.locator(f"#{LAUNCH}").scroll_into_view_if_needed()
-    page.locator(f"#{LAUNCH} canvas").wait_for()
+    page.locator(f"#{USUAL}").scroll_into_view_if_needed()
+    page.locator(f"#{USUAL} canvas").wait_for()
     seen.scroll()
     page.evaluate("globalThis.stays = true")
     summary = page.locator("#gpu-0-more summary")
     summary.click()
     summary.focus()
-    canvas = page.evaluate_handle(f"document.querySelector('#{LAUNCH} canvas')")
+    canvas = page.evaluate_handle(f"document.querySelector('#{USUAL} canvas')")
     served.change(worlds.regressed())
     page.locator("h1 .word", has_text="Slower").wait_for()
     assert page.evaluate("document.documentElement.dataset.state") == "degraded"
     assert page.title().startswith("Slower")
-    assert page.locator("#alerts").is_visible(), "a section that was not there is there"
+    assert page.locator("#alerts summary").is_visible(), "what was not there is there"
     assert page.evaluate("globalThis.stays"), "nothing was loaded anew"
     assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
     assert page.locator("#gpu-0-more").get_attribute("open") is not None
     assert canvas.evaluate("(canvas) => canvas.isConnected"), "charts stay"
     served.change(worlds.gpu_gone())
     page.locator("h1 .word", has_text="Failed").wait_for()
-    page.locator(f"#{LAUNCH}").wait_for(state="detached")
+    page.locator(f"#{USUAL}").wait_for(state="detached")
     served.change(worlds.fine())
     page.locator("h1 .word", has_text="Fine").wait_for()
-    page.wait_for_function(f"() => gpud.drawn()['{LAUNCH}'] !== undefined")
+    page.wait_for_function(f"() => gpud.drawn()['{USUAL}'] !== undefined")
     assert page.locator("#view").is_visible()
     seen.well()
 

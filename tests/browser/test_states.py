@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.browser.serving import Site
 
-MOST_BYTES = 300_000
+MOST_BYTES, MOST_WITHOUT_HISTORY = 300_000, 150_000
 SIZES = {"phone": (320, 640), "desktop": (1280, 800), "4k": (3840, 2160)}
 USUAL = {("light", "desktop"), ("dark", "phone")}
 MATRIX = [
@@ -74,14 +75,14 @@ def test_how_much_slower_work_is_can_be_read_on_a_phone_without_scrolling(
     served.change(worlds.snapshot("regressed"))
     with watched(browser, served.url, viewport={"width": 390, "height": 844}) as seen:
         seen.page.goto(served.url)
-        row = seen.page.locator("#alerts tbody tr").first
-        ends = row.evaluate(
-            "(row) => [row.closest('.scroll'), ...row.cells].map((cell) => {"
-            "const box = cell.getBoundingClientRect(); return box.right; })"
-        )
-        words = row.locator("td").all_inner_texts()[:3]
-        assert words == ["12 % slower", "12.4 µs", "13.9 µs"]
-        assert ends[4] <= ends[0] <= 390
+        row = seen.page.locator("#speed-gpu0 tbody tr").first
+        cells = [cell for cell in row.locator("th, td").all() if cell.is_visible()]
+        words = [cell.inner_text() for cell in cells]
+        assert words == ["submission latency", "13.9 µs", "+12 %", ""]
+        boxes = [cell.bounding_box() for cell in cells]
+        assert all(box and box["x"] + box["width"] <= 390 and box["y"] < 844 for box in boxes)
+        line = seen.page.locator("#speed-gpu0 .spark .slow").first
+        line.wait_for(state="attached")
         for _ in range(3):
             seen.page.keyboard.press("Tab")
         room = seen.page.evaluate(
@@ -95,6 +96,34 @@ def test_how_much_slower_work_is_can_be_read_on_a_phone_without_scrolling(
             }"""
         )
         assert room >= 0, "the menu shows its focus ring whole"
+
+
+def test_one_screen_says_what_is_wrong_since_when_and_what_to_do(
+    browser: Browser, year: Path
+) -> None:
+    with (
+        site(worlds.snapshot("regressed"), year) as served,
+        watched(browser, served.url, past.NOW_S, viewport={"width": 1440, "height": 900}) as seen,
+    ):
+        page = seen.page
+        page.goto(served.url)
+        seen.drawn()
+        for box in ("#state", "#speed-gpu0", "#usual-gpu0 .plot"):
+            place = page.locator(box).bounding_box()
+            assert place is not None
+            assert place["y"] + place["height"] <= 900, box
+        sentence = "ubmission latency +12 % (12.4 -> 13.9 µs) since driver 566.36 -> 572.16"
+        assert page.inner_text("body").count(sentence) == 1
+        assert page.inner_text("body").count("go back to driver 566.36") == 1
+        assert 0 < page.locator("nav a").count() <= 5
+        printed = page.pdf(format="A4")
+        assert len(re.findall(rb"/Type\s*/Page\b", printed)) <= 2
+        served.change(worlds.snapshot("fine"))
+        page.goto(served.url)
+        seen.drawn()
+        assert page.evaluate("document.documentElement.scrollHeight") <= 2 * 900
+        assert len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))) <= 2
+        seen.well()
 
 
 def test_every_time_in_a_sentence_is_in_the_zone_of_the_times_beside_it(
@@ -123,7 +152,7 @@ def test_without_scripts_the_state_and_the_figures_are_there(
         assert seen.page.locator("h1 .word").inner_text().strip() == worlds.WORDS[state]
         assert seen.page.locator("#view").is_hidden()
         if state not in {"no_data", "gpu_gone"}:
-            table = seen.page.locator("#history-gpu0-launch table")
+            table = seen.page.locator("#speed-gpu0")
             assert "12.4 µs" in table.inner_text()
         seen.well()
 
@@ -137,10 +166,11 @@ def test_a_year_of_one_minute_data_is_small_and_no_file_of_it_is_sent_twice(
         seen.page.goto(f"{served.url}#range=1y")
         seen.scroll()
         figures = seen.page.evaluate("Object.keys(gpud.drawn())")
-        points = [seen.chart(f, "u.data[0].length") for f in figures if f.startswith("history-")]
-        assert len(points) >= 5
-        assert min(points) > 120
-        assert 10_000 < received["/api/v1/history"] < sum(received.values()) < MOST_BYTES
+        assert seen.chart("usual-gpu0", "u.data[0].length") > 120
+        assert "usual-gpu0" in figures
+        history = received["/api/v1/history"]
+        assert 10_000 < history < sum(received.values()) < MOST_BYTES
+        assert sum(received.values()) - history < MOST_WITHOUT_HISTORY
         seen.page.unroute_all()  # what is intercepted is not stored by the browser
         seen.page.context.unroute_all()
         for _ in range(2):
@@ -162,7 +192,8 @@ def test_live_agent_is_drawn_and_a_new_driver_is_seen_without_a_reload(
         with watched(browser, url, viewport={"width": 1280, "height": 900}) as seen:
             page = seen.page
             page.goto(f"{url}#range=1h")
-            figure = page.locator("figure[data-chart=history][data-probe=launch]").first
+            page.locator("#charts").evaluate("(fold) => { fold.open = true; }")
+            figure = page.locator("figure[data-probe=launch][data-mode=submit]").first
             figure.scroll_into_view_if_needed()
             figure.locator("canvas").first.wait_for()
             seen.drawn()

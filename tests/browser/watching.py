@@ -18,10 +18,9 @@ AXE: Final = files("axe_playwright_python") / "axe.min.js"
 TAGS: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 REFUSED: Final = """addEventListener("securitypolicyviolation", (event) =>
   console.error("policy", event.violatedDirective, event.blockedURI, event.sourceFile))"""
-SETTLED: Final = """() => [...document.querySelectorAll("figure[data-chart]")].every((figure) => {
-  const box = figure.getBoundingClientRect();
-  return box.top > innerHeight || figure.hasAttribute("data-drawn");
-})"""
+SETTLED: Final = """() => [...document.querySelectorAll("[data-chart]")].every((one) =>
+  !one.checkVisibility() || one.hasAttribute("data-drawn") ||
+  one.getBoundingClientRect().top > innerHeight)"""
 
 NOTICED: Final = "(one) => one.matches('[data-drawn], [aria-busy]')"
 
@@ -45,13 +44,15 @@ class Watched:
 
     def scroll(self) -> None:
         """Bring every chart into sight once, and go back to the top."""
-        for figure in self.page.query_selector_all("figure[data-chart]"):
+        for figure in self.page.query_selector_all("[data-chart]"):
+            if not figure.is_visible():  # it is folded
+                continue
             figure.scroll_into_view_if_needed()
             # On a busy machine a chart is gone again before the browser has noticed it.
             self.page.wait_for_function(NOTICED, arg=figure)
         self.page.wait_for_function(
-            """() => [...document.querySelectorAll("figure[data-chart]")]
-            .every((figure) => figure.hasAttribute("data-drawn"))"""
+            """() => [...document.querySelectorAll("[data-chart]")]
+            .every((one) => !one.checkVisibility() || one.hasAttribute("data-drawn"))"""
         )
         self.page.evaluate("scrollTo({top: 0, behavior: 'instant'})")
 

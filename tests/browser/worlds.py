@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from gpud.agent.regression.changes import MachineChange
+from gpud.agent.regression.detector import StreamStanding
 from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.alerts import SinkState
@@ -20,6 +21,7 @@ from gpud.core.sample import (
     RunReport,
     Sample,
     Skip,
+    StreamKey,
     Unit,
 )
 from gpud.core.stats import LATENCY_BOUNDS_S
@@ -137,7 +139,11 @@ def measured(name: str = DEVICE.name) -> tuple[Event, ...]:
     crossed = snapshots.sample("crossover", Unit.ELEMENTS, 256.0**2)
     return (
         run_finished(launches(name), DEVICE.uuid, WALL_S - 20, MONO_S - 10),
-        ran("triad", snapshots.sample("triad", Unit.BYTES_PER_SECOND, 4.6e11)),
+        *(
+            ran(probe, *(snapshots.sample(mode, unit, level) for mode, (level, unit) in of.items()))
+            for probe, of in LEVELS.items()
+            if probe in {"copy", "triad", "matmul", "tensor"}
+        ),
         ran("nbody", snapshots.sample("nbody", Unit.FLOPS_PER_SECOND, 2e13)),
         ran("crossover", crossed),
         ran("cpu_call", snapshots.sample("call", Unit.SECONDS, 4e-7), ago_s=20),
@@ -166,7 +172,7 @@ def fine(name: str = DEVICE.name) -> Snapshot:
         key: replace(
             one, open=(), level=LEVELS[key.probe][key.mode][0], slowdown=1.004, verdict=None
         )
-        for key, one in standings.streams(DEVICE.uuid, WALL_S).items()
+        for key, one in usual_streams().items()
     }
     driver = MachineChange("driver_version", "566.36", "572.16", WALL_S - 9.25 * 86400, "boot")
     return folded(
@@ -187,9 +193,26 @@ def fine(name: str = DEVICE.name) -> Snapshot:
                 StoreSize(98_304_000, 420_000, 1, 0, WALL_S - past.YEAR * 86400), WALL_S
             ),
             sink_delivered("notice", SinkState(sent=2, last_success_s=WALL_S - 3600), WALL_S),
-            evaluated(standing, WALL_S, standings.units(DEVICE.uuid)),
+            evaluated(standing, WALL_S, units()),
         ),
     )
+
+
+def usual_streams() -> dict[StreamKey, StreamStanding]:
+    """The five streams of ``standings``, and the other metrics of the first screen."""
+    made = standings.streams(DEVICE.uuid, WALL_S)
+    calm = made[standings.key(DEVICE.uuid, "triad")]
+    others = {
+        StreamKey(DEVICE.uuid, probe, mode): replace(calm, level=level, verdict=None)
+        for probe, of in LEVELS.items()
+        for mode, (level, _) in of.items()
+        if probe in {"launch", "copy", "matmul", "tensor"}
+    }
+    return others | made
+
+
+def units() -> dict[StreamKey, Unit]:
+    return {key: LEVELS[key.probe][key.mode][1] for key in usual_streams()}
 
 
 def degraded() -> Snapshot:
@@ -228,7 +251,7 @@ def regressed() -> Snapshot:
                 for alarm in one.open
             ),
         )
-        for key, one in standings.streams(DEVICE.uuid, WALL_S).items()
+        for key, one in usual_streams().items()
     }
     evidence = tuple(
         structs.replace(one, stream=replace(one.stream, gpu=DEVICE.uuid), since_s=since_s)
@@ -237,7 +260,7 @@ def regressed() -> Snapshot:
     alert = replace(
         snapshots.SLOWER, evidence=evidence, starts_s=since_s + 1800, updated_s=since_s + 1800
     )
-    judged = evaluated(streams, WALL_S, standings.units(DEVICE.uuid))
+    judged = evaluated(streams, WALL_S, units())
     slow = launches(DEVICE.name, past.SLOWER)
     ran = run_finished(slow, DEVICE.uuid, WALL_S - 20, MONO_S - 10)
     return folded(fine(), (ran, judged, alerts_changed((alert,), WALL_S)))

@@ -28,7 +28,7 @@ class Element:
     @property
     def text(self) -> str:
         texts = (child if isinstance(child, str) else child.text for child in self.children)
-        text = "".join(texts)
+        text = "" if self.tag == "button" else "".join(texts)
         return f" {text} " if self.tag in APART else text
 
     def all(self, tag: str = "") -> Iterator[Element]:

@@ -50,22 +50,26 @@ def test_nothing_is_wider_than_the_terminal(width: int, height: int) -> None:
             assert len(line) <= width
 
 
+LONG = "submission latency (launch submit) 5 µs 4 µs +25 % 25 % slower than usual"
+
+
 @pytest.mark.parametrize(
     ("width", "row"),
     [
-        (None, "submission latency (launch submit) 5 µs 4 µs 25 % slower than usual ▁▂▃▄▅▆▇█"),
-        (100, "submission latency (launch submit) 5 µs 4 µs 25 % slower than usual ▁▂▃▄▅▆▇█"),
-        (80, "submission latency (launch submit) 5 µs 4 µs 25 % slower than usual"),
-        (60, "launch submit 5 µs 4 µs 25 % slower ▁▂▃▄▅▆▇█"),
-        (50, "launch submit 5 µs 4 µs 25 % slower"),
-        (40, "launch submit 5 µs 25 % slower"),
+        (None, f"{LONG} ▁▂▃▄▅▆▇█"),
+        (103, f"{LONG} ▁▂▃▄▅▆▇█"),
+        (92, LONG),
+        (70, "launch submit 5 µs 4 µs +25 % 25 % slower ▁▂▃▄▅▆▇█"),
+        (60, "launch submit 5 µs 4 µs +25 % 25 % slower"),
+        (51, "launch submit 5 µs +25 % 25 % slower"),
+        (36, "launch submit 5 µs +25 %"),
     ],
 )
 def test_narrow_screen_drops_bars_words_and_the_usual(width: int | None, row: str) -> None:
     made = machine()
     (run,) = [run for run in made["probes"] if run["probe"] == "launch"]
     launch(made, samples=[run["samples"][0] | {"median": 5e-6}])
-    (stream,) = [each for each in made["streams"] if each["probe"] == "launch"]
+    (stream,) = [each for each in made["streams"] if each["mode"] == "submit"]
     stream |= {"usual": 4e-6, "level": 5e-6, "slowdown": 1.25, "open": []}
     made["probes"] = [run]
     past = {"after_s": [60 * n for n in range(8)], "medians": [float(n + 1) for n in range(8)]}
@@ -85,12 +89,15 @@ def test_pipe_gets_sentences_as_wide_as_a_page_and_rows_whole(state: str) -> Non
     assert " ".join(" ".join(shown).split()) == words  # nothing is left out
 
 
-def test_screen_that_is_not_high_enough_has_a_mode_of_each_probe_and_the_slower_one() -> None:
+def test_screen_that_is_not_high_enough_has_the_metrics_that_matter_and_the_slower_ones() -> None:
     made = machine("regressed")
-    streams = {each["mode"]: each for each in made["streams"] if each["probe"] == "launch"}
-    streams["submit"]["mode"] = "roundtrip"
+    (slower,) = [each for each in made["streams"] if each["open"]]
+    slower |= {"probe": "container_nbody", "mode": "nbody"}
     lines = screen(made, View(80, 30))
-    assert next(line for line in lines if line.startswith("  launch ")).split()[1] == "roundtrip"
+    (at,) = [n for n, line in enumerate(lines) if line.startswith("  Speed")]
+    names = [line.split("  ")[1] for line in lines[at + 1 : at + 11]]
+    assert names[:3] == ["launch submit", "launch roundtrip", "launch pipelined"]
+    assert names[-2:] == ["nbody", "container_nbody nbody"]
     assert len(screen(made, View(80, 200))) > len(lines)
     made["alerts"] *= 5
     assert "  and 2 more: gpud alerts" in screen(made, View(80, 24))

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpud import words
 from gpud.agent.telemetry.fields import FIELDS
 from gpud.child import probes
 from gpud.discovery import modules
 from gpud.document.status import read
-from gpud.show import gpus
+from gpud.show import figures, gpus, model
 from gpud.show.view import View
 from tests.show import documents
 from tests.show.documents import (
@@ -359,7 +360,8 @@ def test_one_slowdown_has_one_number_everywhere() -> None:
         assert "12 % slower" in lines
         assert "30 % slower since" not in lines
     rows = documents.read(made).rows("figures")
-    assert rows[0][3] == "12 % slower since driver 572.16"
+    assert rows[0][3] == "+12 %"
+    assert rows[0][-1] == "12 % slower since driver 572.16"
 
 
 @pytest.mark.parametrize("reason", sorted(gpus.REASONS.keys() - {gpus.NO_SOURCE}))
@@ -417,7 +419,7 @@ def test_source_is_named_and_since_when_old_values_stand(
     assert line.endswith(words) or age_s > 30
 
 
-def test_every_probe_of_one_gpu_has_a_row_on_one_screen_and_on_the_page() -> None:
+def test_every_metric_has_a_row_and_those_that_matter_on_one_screen() -> None:
     made = machine()
     made["probes"] = [
         {
@@ -433,16 +435,16 @@ def test_every_probe_of_one_gpu_has_a_row_on_one_screen_and_on_the_page() -> Non
     ]
     made["streams"] = []
     page = documents.read(made)
+    whole, brief = "\n".join(screen(made)), screen(made, View(80, 24))
+    assert len(brief) < 24, "and the prompt below"
     for run in made["probes"]:
-        place = "cpu" if run["gpu"] is None else "gpu0"
-        name = (
-            "crossover-gpu0" if run["probe"] == "crossover" else f"history-{place}-{run['probe']}"
-        )
-        assert name in page
-    lines = screen(made, View(80, 24))
-    assert len(lines) < 24, "and the prompt below"
-    for run in made["probes"]:
-        assert [line for line in lines if line.startswith(f"  {run['probe']} ")], run["probe"]
+        for mode in [sample["mode"] for sample in run["samples"] if run["probe"] != "crossover"]:
+            name = model.chart_name(run["gpu"], run["probe"], mode)
+            assert [link for link in page.all("a") if link.attributes["href"] == f"#{name}"], name
+            assert page[name].attributes["data-chart"] == "history"
+            assert words.called(run["probe"], mode) in whole
+            if (run["probe"], mode) in figures.MAIN:
+                assert [line for line in brief if words.name_of(run["probe"], mode) in line], name
 
 
 def test_figure_is_compared_with_its_own_power_source_alone() -> None:

@@ -5,22 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gpud.agent.serve.markup import Child, Html, el, joined, text
 from gpud.agent.serve.page import html
 from gpud.agent.serve.page.html import icon, inline, moment
 from gpud.show import model
-from gpud.show.headline import headline
-from gpud.show.machine import grouped_changes
+from gpud.show.figures import RANGES_S, suggested_range
+from gpud.show.headline import SUMMARY, headline
+from gpud.show.known_faults import seen
 from gpud.show.status import sections
 from gpud.units import place
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gpud.show.headline import Headline
 
 SENTENCE: Final = 600
 """Characters of the one sentence; the whole of it stands below."""
-RANGES: Final = ("1h", "6h", "24h", "7d", "30d", "90d", "1y")
+MENU: Final = (("figures", "Speed"), ("gpus", "GPUs"), ("docker", "Docker"), ("events", "Changes"))
+"""Sections that are open, and where a script is told to go; all others are folded."""
+THEMES: Final = (("auto", "light dark"), ("light", "light"), ("dark", "dark"))
 COLOURS: Final = {"ok": "1a7f37", "degraded": "9a6700", "failed": "b3261e", "starting": "5c636b"}
 """The sign in the browser's tab, on light and dark alike."""
 LINKS: Final = (
@@ -45,7 +51,14 @@ class Frame(msgspec.Struct, frozen=True):
 def page(shown: model.Input, frame: Frame) -> str:
     """Write the page. The same input gives the same text."""
     state = headline(shown.document)
-    made = sections(shown)
+    made = {section.name: section for section in sections(shown)}
+    alerts = made.pop("alerts", None)
+    menu = [(name, words) for name, words in MENU if name in made]
+    opened = [made.pop("faults")] if seen(shown.document) else []
+    if shown.document.state != "ok" and (unsaid := _unsaid(made["health"], state.why)):
+        opened.append(unsaid)
+        del made["health"]
+    opened += [made.pop(name) for name, _ in menu]
     host = f" on {frame.host}" if frame.host else ""
     head = el(
         "head",
@@ -57,25 +70,55 @@ def page(shown: model.Input, frame: Frame) -> str:
         el("link", rel="stylesheet", href=frame.style),
         el("script", src=frame.script, type="module"),
     )
-    links = (el("li", inline(model.Link(f"#{s.name}", s.label or s.title))) for s in made)
+    details = el(
+        "section",
+        el("h2", "Details", id="details-title"),
+        *(html.fold(section.name, section.title, section.blocks) for section in made.values()),
+        id="details",
+        class_="wide",
+        aria_labelledby="details-title",
+    )
     body = el(
         "body",
         el("a", "Skip to the state", href="#main", class_="skip"),
-        el(
-            "header",
-            el("p", el("strong", "gpud"), text(host, 100)),
-            el("nav", el("ul", *links), aria_label="Sections"),
-        ),
+        _header(host, [*menu, ("details", "Details")]),
         el(
             "main",
-            _state(shown, state),
-            *(html.section(s, _controls() if s.name == "figures" else None) for s in made),
+            _state(shown, state, alerts),
+            *(html.section(s, _controls(shown) if s.name == "figures" else None) for s in opened),
+            details,
             id="main",
             tabindex=-1,
         ),
         _foot(shown, frame),
     )
     return f"<!DOCTYPE html>\n{el('html', head, body, lang='en', data_state=state.state)}\n"
+
+
+def _unsaid(health: model.Section, why: str) -> model.Section | None:
+    """Return the components that are not well but for what the state line says; None for none."""
+    (table,) = health.blocks
+    if not isinstance(table, model.Table):
+        return None
+    rows = [row for row in table.rows if getattr(row[2], "words", None) not in {None, *_parts(why)}]
+    unwell = [row for row in rows if isinstance(row[1], model.Mark) and row[1].state != "ok"]
+    return replace(health, blocks=[replace(table, rows=unwell)]) if unwell else None
+
+
+def _parts(why: str) -> tuple[str, str]:
+    """Return a sentence, and without the component before it."""
+    return why, why.partition(": ")[2]
+
+
+def _header(host: str, menu: Iterable[tuple[str, str]]) -> Html:
+    links = (el("li", inline(model.Link(f"#{name}", words))) for name, words in menu)
+    themes = (el("option", name, value=scheme) for name, scheme in THEMES)
+    return el(
+        "header",
+        el("p", el("strong", "gpud"), text(host, 100)),
+        el("nav", el("ul", *links), aria_label="Sections"),
+        el("select", *themes, id="theme", aria_label="Colours", hidden=True),
+    )
 
 
 def _favicon(state: str) -> str:
@@ -85,7 +128,7 @@ def _favicon(state: str) -> str:
     )
 
 
-def _state(shown: model.Input, state: Headline) -> Html:
+def _state(shown: model.Input, state: Headline, alerts: model.Section | None) -> Html:
     """Write the state line and what belongs to it. Only the line itself is read out on a change."""
     word = el("span", icon(state.state), el("span", state.word), class_=f"word {state.state}")
     since = None
@@ -94,14 +137,15 @@ def _state(shown: model.Input, state: Headline) -> Html:
     line = el(
         "div",
         el("h1", el("span", "gpud: ", class_="hidden"), word, id="state-title"),
-        since,
         el("p", inline((model.Prose(state.why, SENTENCE), state.ahead)), class_="why"),
+        since,
         id="state-line",
         role="status",
         aria_live="polite",
         aria_atomic="true",
     )
-    rest = el("div", _todo(state), _changed(shown), _age(shown), id="state-rest")
+    evidence = None if alerts is None else _alerts(alerts, state)
+    rest = el("div", _todo(state), evidence, _age(shown), id="state-rest")
     class_ = f"wide state {state.state}"
     return el("section", line, rest, id="state", class_=class_, aria_labelledby="state-title")
 
@@ -121,14 +165,20 @@ def _todo(state: Headline) -> Html | None:
     return el("p", *(el("span", part) for part in parts), class_="todo") if parts else None
 
 
-def _changed(shown: model.Input) -> Html | None:
-    groups = grouped_changes(shown.document)
-    if not groups:
-        return None
-    at_s, words = groups[-1]
-    return el(
-        "p", "Changed last: ", text(", ".join(words), SENTENCE), ", ", moment(at_s), class_="quiet"
-    )
+def _alerts(alerts: model.Section, state: Headline) -> Html:
+    """Fold each alert; of the one that the state line is about only what that does not say."""
+    folded: list[Child] = []
+    for block in alerts.blocks:
+        if not isinstance(block, model.Card):
+            folded.append(html.blocks([block]))
+            continue
+        title, inside = inline(block.title), block.blocks
+        if block.title == model.Prose(state.why, SUMMARY):
+            title, spoken = text("Evidence"), model.to_do(state.fix)
+            inside = [each for each in inside if each not in spoken]
+        name = block.name
+        folded.append(html.fold(name, joined(icon(block.state or "degraded"), " ", title), inside))
+    return el("div", *folded, id="alerts")
 
 
 def _age(shown: model.Input) -> Html:
@@ -147,22 +197,26 @@ def _age(shown: model.Input) -> Html:
     return joined(newest, el("p", icon("degraded"), " ", *words, class_="old"))
 
 
-def _controls() -> Html:
-    """Write what a script takes up: which time is shown, and in which zone."""
+def _controls(shown: model.Input) -> Html:
+    """Write what a script takes up: which time is shown, in which zone, and how to take it away."""
+    suggested = suggested_range(shown.document)
     ranges = [
         el(
             "label",
             el("input", type="radio", name="range", value=name, checked=name == "24h"),
             el("span", name),
         )
-        for name in RANGES
+        for name in RANGES_S
     ]
     zone = el("input", type="checkbox", id="utc", role="switch")
+    actions = (("link", "copy link"), ("csv", "CSV"), ("png", "PNG"))
     return el(
         "form",
-        el("fieldset", el("legend", "Range"), *ranges, id="range"),
+        el("fieldset", el("legend", "Range", class_="hidden"), *ranges, id="range"),
         el("label", zone, el("span", "UTC"), class_="switch"),
+        *(el("button", words, type="button", id=name) for name, words in actions),
         id="view",
+        data_suggested=suggested,
         hidden=True,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from gpud.agent.serve.markup import Child, Html, el, joined, text
@@ -12,7 +12,7 @@ from gpud.core.text import rezoned
 from gpud.show import model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 LAST_S: Final = 2.0**37
@@ -30,6 +30,8 @@ _PATHS: Final = {
 """Four shapes that differ also without colour: disc, triangle, octagon, clock. 16 units square."""
 _COMMAND: Final = re.compile(r"(sudo |from Windows: )?(docker|gpud|wsl|nvidia-smi) [^;,()]{1,80}")
 """A fix that is nothing but a command."""
+COPY: Final = el("button", "copy", type="button", class_="copy", aria_label="copy the command")
+"""It works where scripts run, and is not shown elsewhere."""
 
 
 @cache
@@ -59,7 +61,8 @@ def _mark(words: model.Mark) -> Html:
 def _styled(words: model.Styled) -> Html:
     inner = inline(words.words)
     if words.kind == "code":
-        return el("code", inner, class_="short" if len(inner) <= SHORT_COMMAND else None)
+        typed = el("code", inner, class_="short" if len(inner) <= SHORT_COMMAND else None)
+        return joined(typed, COPY) if _COMMAND.fullmatch(str(words.words)) else typed
     if words.kind == "strong":
         return el("strong", inner)
     return joined(" ", el("span", inner, class_=words.kind))
@@ -112,7 +115,7 @@ def blocks(blocks: Iterable[model.Block]) -> Html:
 
 def _group(group: model.Group) -> Html:
     head = el("h3", group.heading) if group.heading else None
-    kind = "charts" if any(isinstance(each, model.Chart) for each in group.blocks) else "cards"
+    kind = {model.Chart: "charts", model.Card: "cards"}.get(type(group.blocks[0]))
     return joined(head, el("div", blocks(group.blocks), class_=kind))
 
 
@@ -157,14 +160,24 @@ def _table(table: model.Table) -> Html:
     marks = [' class="n"' if column.number else "" for column in table.columns]
     ends = [(f"<td{mark}>", "</td>") for mark in marks]
     ends[0] = (f'<th scope="row"{marks[0]}>', "</th>")
-    rows = Html("".join([_row(ends, row) for row in table.rows[: table.limit]]))
+    past: Sequence[model.Past | None] = table.past or [None] * len(table.rows)
+    rows = Html("".join(map(partial(_row, ends), table.rows[: table.limit], past)))
     heads = [
         el("th", column.heading, scope="col", class_="n" if column.number else None)
         for column in table.columns
     ]
+    if table.past:
+        heads.insert(-1, el("th", "past", scope="col", class_="past"))
     label = f"{table.name}-caption"
     caption = el("caption", table.caption, id=label, class_="hidden")
-    drawn = el("table", caption, el("thead", el("tr", *heads)), el("tbody", rows))
+    drawn = el(
+        "table",
+        caption,
+        el("thead", el("tr", *heads)),
+        el("tbody", rows),
+        id=table.name if table.past else None,
+        data_chart="past" if table.past else None,
+    )
     more = len(table.rows) - table.limit
     shows = (": ", inline(table.more)) if table.more else None
     return joined(
@@ -173,10 +186,14 @@ def _table(table: model.Table) -> Html:
     )
 
 
-def _row(ends: Sequence[tuple[str, str]], row: Sequence[model.Text]) -> str:
+def _row(
+    ends: Sequence[tuple[str, str]], row: Sequence[model.Text], past: model.Past | None
+) -> str:
     cells = [
         f"{opens}{inline(cell)}{closes}" for (opens, closes), cell in zip(ends, row, strict=True)
     ]
+    if past is not None:
+        cells.insert(-1, el("td", class_="past", **_data(past.series)))
     return f"<tr>{''.join(cells)}</tr>"
 
 
@@ -192,18 +209,26 @@ def _card(card: model.Card) -> Html:
 
 def _chart(chart: model.Chart) -> Html:
     """Write a figure whose chart a script puts into ``.plot``."""
-    data = {f"data_{name}": value for name, value in chart.data.items()}
     return el(
         "figure",
         el("figcaption", inline(chart.title), id=f"{chart.name}-title"),
-        el("div", class_="plot") if chart.kind else None,
-        el("div", blocks(chart.blocks), id=f"{chart.name}-latest"),
+        el("div", class_="plot"),
+        blocks(chart.blocks),
         class_="chart",
         id=chart.name,
         data_chart=chart.kind,
-        **data,
+        **_data(chart.data),
         aria_labelledby=f"{chart.name}-title",
     )
+
+
+def _data(values: Mapping[str, str]) -> dict[str, str]:
+    return {f"data_{name}": value for name, value in values.items()}
+
+
+def fold(name: str, summary: Child, inside: Iterable[model.Block]) -> Html:
+    """Write what a click opens."""
+    return el("details", el("summary", summary), blocks(inside), id=name)
 
 
 INLINE: Final[dict[type, Callable[[Any], Html]]] = {
@@ -223,7 +248,5 @@ BLOCKS: Final[dict[type, Callable[[Any], Html]]] = {
     model.Chart: _chart,
     model.Group: _group,
     model.Detail: lambda block: blocks(block.blocks),
-    model.Fold: lambda block: el(
-        "details", el("summary", block.summary), blocks(block.blocks), id=block.name
-    ),
+    model.Fold: lambda block: fold(block.name, block.summary, block.blocks),
 }

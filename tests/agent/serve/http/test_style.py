@@ -12,7 +12,7 @@ TEXT = (assets.FOLDER / assets.STYLE).read_text()
 AA, LARGE = 4.5, 3.0
 """WCAG 2.2, 1.4.3 and 1.4.11: the contrast of text, and of the lines of a chart."""
 WORDS = ("text", "quiet", "good", "warn", "bad", "accent")
-LINES = tuple(f"series-{number}" for number in range(1, 7))
+LINES = ("line", "accent", "bad")
 BEHIND = ("back", "soft")
 OWN = {"good": "good-soft", "warn": "warn-soft", "bad": "bad-soft", "text": "bad-soft"}
 

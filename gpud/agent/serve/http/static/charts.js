@@ -3,11 +3,13 @@
 
 import { themed } from "./frame.js";
 import { history } from "./history.js";
+import { past } from "./past.js";
 import { listen } from "./view.js";
 
 const NEAR = "200px";
 const AGAIN_MS = 10_000; // after a failure
 const LOOK_MS = 1000;
+const KINDS = { history, past, usual: history };
 const FOLDER = "./vendor/uPlot-1.6.32/";
 /** @type {Map<Element, Chart>} */
 const charts = new Map();
@@ -16,8 +18,7 @@ let loading = null;
 class Chart {
   constructor(figure) {
     this.figure = figure;
-    this.plot = figure.querySelector(".plot");
-    this.made = history(figure);
+    this.made = KINDS[figure.dataset.chart](figure);
     this.near = false;
     this.due_ms = 0;
     this.loading = null;
@@ -30,8 +31,8 @@ class Chart {
     this.loading = stop;
     this.figure.setAttribute("aria-busy", "true");
     try {
-      await library();
-      const pause_ms = await this.made.load(stop.signal);
+      const drawing = library(); // it comes while the figures are read
+      const pause_ms = await this.made.load(stop.signal, drawing);
       if (!stop.signal.aborted) this.done(pause_ms, "");
     } catch (error) {
       if (!stop.signal.aborted) this.done(AGAIN_MS, error.message);
@@ -77,7 +78,7 @@ const sight = new IntersectionObserver((entries) => {
 
 const sizes = new ResizeObserver((entries) => {
   for (const { target } of entries) {
-    const chart = charts.get(target.closest("figure"));
+    const chart = charts.get(target.closest("[data-chart]"));
     const u = chart?.made.chart();
     if (u && Math.abs(u.width - target.clientWidth) >= 1) chart.made.resize();
   }
@@ -90,15 +91,18 @@ export function adopt() {
     chart.loading?.abort();
     chart.made.chart()?.destroy();
     sight.unobserve(figure);
-    sizes.unobserve(chart.plot);
+    if (chart.made.place) sizes.unobserve(chart.made.place);
     charts.delete(figure);
     for (const below of figure.querySelectorAll(".legend, .trouble")) below.remove();
   }
-  for (const figure of document.querySelectorAll("figure[data-chart]")) {
-    if (charts.has(figure) || !figure.querySelector(".plot")) continue;
+  for (const figure of document.querySelectorAll("[data-chart]")) {
+    if (charts.has(figure)) {
+      if (charts.get(figure).made.isStale()) charts.get(figure).renew();
+      continue;
+    }
     const chart = new Chart(figure);
     charts.set(figure, chart);
-    sizes.observe(chart.plot);
+    if (chart.made.place) sizes.observe(chart.made.place);
     sight.observe(figure);
   }
 }
@@ -107,6 +111,7 @@ export function adopt() {
 export function start() {
   adopt();
   setInterval(() => charts.forEach((chart) => chart.update()), LOOK_MS);
+  for (const type of ["pointerover", "pointerout", "focusin", "focusout"]) addEventListener(type, point);
   themed(() => charts.forEach((chart) => chart.made.redraw()));
   listen((what) => charts.forEach((chart) => (what === "time" ? chart.made.redraw() : chart.renew())));
 }
@@ -114,6 +119,24 @@ export function start() {
 /** The charts as uPlot has them, by the id of their figure: for those who look from outside. */
 export function drawn() {
   return Object.fromEntries([...charts].map(([figure, chart]) => [figure.id, chart.made.chart()]));
+}
+
+/** The charts of all metrics that the page shows: their names, uPlot's and their figures. */
+export function overviews() {
+  return [...charts].filter(([figure]) => figure.dataset.chart === "usual")
+    .map(([{ id }, { made }]) => ({ id, u: made.chart(), table: made.table() }));
+}
+
+/** Let a row that is pointed at show its line in the chart below. */
+function point({ target, type }) {
+  const row = target.closest?.("[data-chart=past] tbody tr");
+  if (!row) return;
+  const table = row.closest("table");
+  for (const [figure, { made }] of charts) {
+    if (figure.dataset.rows === table.id) {
+      made.highlight(type === "pointerover" || type === "focusin" ? row.sectionRowIndex : null);
+    }
+  }
 }
 
 /** Fetch uPlot with the first chart. Errors: Error naming the file. */

@@ -2,16 +2,11 @@
 
 import { labels, tickLabels, zoneInUse } from "./time.js";
 
-const NARROW = 480;
-const DECADE = 64; // pixels in which marks at 1, 2 and 5 have room
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const values = new Map();
 const sample = Object.assign(document.createElement("i"), { hidden: true });
 document.body.append(sample);
 const EMPTY = { left: 0, top: 0, width: 0, height: 0 };
-/** Lines of one chart differ in colour and in pattern: some people see no colours. */
-const DASHES = [[], [8, 4], [2, 3], [12, 3, 2, 3], [5, 2], [1, 4]];
-export const LINES = DASHES.length;
 
 /** Make a chart in `plot`, in the place of what is in it. */
 export function make(plot, { data, series, scales, axes, hooks = {}, cursor = {}, bands = [] }) {
@@ -41,7 +36,7 @@ function local(at_s) {
 /** How large a chart is that fills its place. */
 export function size(plot) {
   const width = Math.max(120, Math.floor(plot.clientWidth));
-  return { width, height: width < NARROW ? 200 : 240 };
+  return { width, height: plot.closest("[data-chart=usual]") ? 220 : 180 };
 }
 
 /**
@@ -58,10 +53,10 @@ export function timeAxis() {
 }
 
 /** An axis of figures in base units. */
-export function figureAxis(unit, more = {}) {
+export function figureAxis(unit) {
   return {
     ...look(),
-    space: 36,
+    space: 24,
     size: (u, values) => {
       if (!values) return 40;
       u.ctx.font = font(12 * devicePixelRatio);
@@ -69,32 +64,6 @@ export function figureAxis(unit, more = {}) {
       return Math.ceil(Math.max(0, ...widths) / devicePixelRatio) + 16;
     },
     values: (_, splits) => labels(unit, splits),
-    ...more,
-  };
-}
-
-/**
- * Of a logarithmic axis the marks at 1, 2 and 5 are labelled; all where there are few, and upwards
- * only those at 1 where decades are so low that labels would touch.
- */
-export function few(u, splits, axis) {
-  const positive = splits.filter((split) => split > 0);
-  const ratio = positive.at(-1) / positive[0];
-  const decade = u.bbox.height / devicePixelRatio / Math.log10(ratio);
-  let digits = axis > 0 && decade < DECADE ? [1] : [1, 2, 5];
-  if (ratio < 4) digits = [1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9];
-  const digit = (split) => Number(split.toExponential(6).split("e")[0]);
-  return splits.map((split) => (digits.includes(digit(split)) ? split : null));
-}
-
-/** A line of a chart; `number` is its place among the others. */
-export function line(label, number, more = {}) {
-  return {
-    label,
-    stroke: () => colour(`--series-${(number % LINES) + 1}`),
-    dash: DASHES[number % LINES],
-    width: 1.75,
-    ...more,
   };
 }
 
@@ -155,7 +124,7 @@ function look() {
   };
 }
 
-/** The colour of a custom property of the page, as "--series-1", in the scheme in use. */
+/** The colour of a custom property of the page, as "--accent", in the scheme in use. */
 export function colour(name) {
   if (!values.has(name)) {
     sample.style.color = `var(${name})`;
@@ -181,5 +150,6 @@ export function themed(changed) {
     changed();
   };
   dark.addEventListener("change", again);
+  new MutationObserver(again).observe(document.documentElement, { attributeFilter: ["style"] });
   matchMedia("(forced-colors: active)").addEventListener("change", again);
 }

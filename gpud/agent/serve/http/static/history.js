@@ -1,94 +1,105 @@
-// A probe over time on one GPU: medians, bands, the usual level, drivers and regressions.
+// A chart over time: one metric in its own unit, or all of a table in percent of what is usual.
 
-import { faint, few, figureAxis, line, make, selected, size, timeAxis } from "./frame.js";
+import { colour, faint, figureAxis, make, selected, size, timeAxis } from "./frame.js";
 import { keys, legend } from "./legend.js";
-import { changes, concerning, happenings, levels, shade } from "./marks.js";
-import { json } from "./net.js";
-import { aligned, lonely } from "./series.js";
+import { changes, concerning, drawLevel, drivers, happenings, isSlower, label, shade } from "./marks.js";
+import { aligned, bounds, level, lonely, percent, read, within } from "./series.js";
+import { compared } from "./time.js";
 import { span, view, zoom } from "./view.js";
 
-const LEAST_MS = 30_000;
-const FAR_APART = 12; // modes of so different sizes are seen on a logarithmic axis only
-const HOURS_S = 50 * 3600; // so long that the answer is from hours, which are kept for years
-const MOST_POINTS = 600;
+export const LEAST_MS = 30_000;
 const SYNC = "gpud";
+const WHOLE = 100;
+const APART = 5; // percent; a line that far from the others has its name beside it
+const LABELLED = 0.85; // from that part of a line on it stands
 
-/** @param {HTMLElement} figure */
-export function history(figure) {
-  const { probe, unit } = figure.dataset;
-  const modes = figure.dataset.modes.split(" ");
-  const words = figure.dataset.words.split("|");
-  const gpu = figure.dataset.gpu === "cpu" ? null : figure.dataset.gpu;
-  const plot = figure.querySelector(".plot");
-  const caption = figure.querySelector("figcaption").textContent.trim();
-  const below = legend(plot, modes, words, () => draw());
+/** The metrics of a table's rows; each cell of the past says which. */
+export function metricsOf(table) {
+  return [...(table?.querySelectorAll("td.past") ?? [])].map((cell) => ({ ...cell.dataset }));
+}
+
+/** The names of metrics, to compare them by. */
+export function names(metrics) {
+  return metrics.map(({ gpu, probe, mode }) => `${gpu} ${probe} ${mode}`).join();
+}
+
+/** @param {HTMLElement} element the figure */
+export function history(element) {
+  const isPercent = element.dataset.chart === "usual";
+  const plot = element.querySelector(".plot");
+  const caption = element.querySelector("figcaption").textContent.trim();
+  const below = legend(plot, isPercent);
+  let metrics = [];
+  let requested = null;
   let u = null;
-  let shape = { data: [[]], rows: modes.map(() => []), step: 1 };
-  let marks = { drivers: [], regressions: [], usual: new Map(), last_s: null };
+  let shape = { xs: [], columns: [], rows: [], step: 1 };
+  let marks = { drivers: [], each: [] };
+  let focus = null;
   keys(plot, caption, () => u, () => describe(true));
 
-  async function ask(from, until, points, signal) {
-    const query = new URLSearchParams({ probe, gpu: gpu ?? "cpu", since: from, until, points });
-    for (const mode of modes) query.append("mode", mode);
-    return json(`/api/v1/history?${query}`, signal);
-  }
+  const wanted = () =>
+    isPercent ? metricsOf(document.getElementById(element.dataset.rows)) : [{ ...element.dataset }];
 
   /** Ask, and draw it; gives how long that is good for. Errors: those of json. */
-  async function load(signal) {
-    const [since, until] = span();
-    const points = Math.min(MOST_POINTS, Math.floor(size(plot).width / 2)); // two pixels for each
-    let answer = await ask(since, until, points, signal);
-    if (answer.source === "runs" && answer.series.length === 0) {
-      const middle = (since + until) / 2;
-      answer = await ask(middle - HOURS_S / 2, middle + HOURS_S / 2, points, signal);
-    }
-    const happened = await happenings(since);
+  async function load(signal, drawing) {
+    const asked = wanted();
+    requested = names(asked);
+    const until = span()[1];
+    const [answers, happened] = await Promise.all([read(asked), happenings(), drawing]);
     signal.throwIfAborted(); // that was for all charts: another range may be looked at by now
-    marks = concerning(happened, { gpu, probe, modes });
     const now_s = Date.now() / 1000;
-    const step = answer.step_s;
-    shape = { ...aligned(answer.series, modes, step, now_s), step };
-    draw();
+    const step = Math.max(...answers.map((answer) => answer.step));
+    const renewed = asked.length !== metrics.length;
+    metrics = asked;
+    shape = { ...aligned(answers, now_s), step };
+    marks = {
+      drivers: drivers(happened, metrics[0]?.gpu),
+      each: metrics.map((metric) => concerning(happened, metric)),
+    };
+    draw(renewed);
     // A point more is there after a step; what is long past does not change any more.
     return until > now_s - step ? Math.max(LEAST_MS, (step * 1000) / 4) : Infinity;
   }
 
-  function draw() {
-    const logarithmic = spread() > FAR_APART;
-    if (u !== null && u.scales.y.distr === (logarithmic ? 3 : 1)) {
-      modes.forEach((mode, number) => {
-        for (const column of [1, 2, 3]) {
-          u.setSeries(3 * number + column, { show: below.shown.has(mode) });
-        }
-      });
-      u.setData(shape.data, false);
-    } else {
+  const levelOf = (number) => level(marks.each[number].usual, shape.columns[number][0]);
+
+  /** The columns as they are drawn: percent, or median and band in the metric's unit. */
+  function data() {
+    if (!isPercent) return [shape.xs, ...shape.columns[0]];
+    return [shape.xs, ...metrics.map(({ unit }, number) => {
+      const usual = levelOf(number);
+      return shape.columns[number][0].map((value) =>
+        value === undefined ? undefined : within(percent(value, usual, unit), WHOLE));
+    })];
+  }
+
+  function draw(renewed) {
+    if (u !== null && !renewed) u.setData(data(), false);
+    else {
       u?.destroy();
-      u = make(plot, options(logarithmic));
+      u = make(plot, options());
     }
     fit();
     describe();
   }
 
-  function options(logarithmic) {
+  function options() {
     const points = { size: 4, filter: (u, index, dense) => (dense ? null : lonely(u.data[index])) };
-    const series = modes.flatMap((mode, number) => {
-      const show = below.shown.has(mode);
-      const edge = { show, stroke: "transparent", points: { show: false } };
-      return [line(mode, number, { show, points }), { ...edge }, { ...edge }];
-    });
-    const band = (number) => ({
-      series: [3 * number + 2, 3 * number + 3],
-      fill: () => faint(`--series-${number + 1}`),
-    });
+    const lines = metrics.map(({ words: label }, number) => ({
+      label,
+      points,
+      stroke: () => colour(isPercent && number !== focus ? "--line" : "--accent"),
+      width: isPercent ? 1.25 : 1.75,
+    }));
+    const edge = { stroke: "transparent", points: { show: false } };
     return {
-      data: shape.data,
-      series: [{}, ...series],
-      bands: modes.map((_, number) => band(number)),
-      axes: [timeAxis(), figureAxis(unit, logarithmic ? { filter: few } : {})],
+      data: data(),
+      series: [{}, ...lines, ...(isPercent ? [] : [{ ...edge }, { ...edge }])],
+      bands: isPercent ? [] : [{ series: [2, 3], fill: () => faint("--accent") }],
+      axes: [timeAxis(), figureAxis(isPercent ? "percent" : metrics[0].unit)],
       scales: {
         x: { auto: false, range: (_, min, max) => [min, max] },
-        y: { distr: logarithmic ? 3 : 1, range: (_, min, max) => around(min, max, logarithmic) },
+        y: { range: () => around() },
       },
       cursor: {
         drag: { x: true, y: false, setScale: false },
@@ -100,8 +111,7 @@ export function history(figure) {
         },
       },
       hooks: {
-        drawClear: [() => u && shade(u, marks.regressions, below.shown)],
-        draw: [() => u && (levels(u, marks.usual, modes, below.shown), changes(u, marks.drivers))],
+        draw: [() => u && marksOf()],
         setCursor: [() => u && describe()],
         setSelect: [(chart) => {
           const window = selected(chart);
@@ -111,40 +121,64 @@ export function history(figure) {
     };
   }
 
-  /** Let the axis of figures hold the usual level as well. */
-  function around(min, max, logarithmic) {
-    const usual = [...marks.usual].filter(([mode]) => below.shown.has(mode));
-    const all = [min, max, ...usual.map(([, level]) => level)].filter((value) => value != null);
-    if (all.length === 0) return logarithmic ? [1e-6, 1e-3] : [0, 1];
-    const [least, most] = [Math.min(...all), Math.max(...all)];
-    if (logarithmic) return [least / 1.3, most * 1.3];
-    const room = (most - least) * 0.15 || most * 0.1 || 1;
-    return [Math.max(0, least - room), most + room];
+  function marksOf() {
+    const middle = isPercent ? WHOLE : levelOf(0);
+    if (middle !== null) drawLevel(u, middle);
+    const labels = [];
+    marks.each.forEach(({ slower }, number) => {
+      if (middle !== null) shade(u, number + 1, middle, slower);
+      const end = u.data[number + 1].slice(Math.floor(u.data[0].length * LABELLED)).filter((value) => value != null);
+      if (!isPercent || end.length === 0) return;
+      const [lowest, between] = [Math.min(...end), level(null, end)];
+      const fires = isSlower(slower, u.scales.x.max);
+      if (!fires && Math.abs(between - WHOLE) < APART) return;
+      const size = fires ? slower.at(-1).slowdown : between / WHOLE;
+      labels.push({ text: `${metrics[number].words} ${compared(size)}`, value: lowest, fires });
+    });
+    label(u, labels);
+    changes(u, marks.drivers);
   }
 
-  function spread() {
-    const columns = modes.map((mode, n) => (below.shown.has(mode) && shape.data[3 * n + 1]) || []);
-    const values = columns.flat().filter((value) => value > 0);
-    return values.reduce((a, b) => Math.max(a, b), 0) / values.reduce((a, b) => Math.min(a, b), Infinity);
+  /** Let the axis hold what is in sight, and the usual level. */
+  function around() {
+    const [from, to] = span();
+    const xs = shape.xs;
+    const seen = data().slice(1, 1 + metrics.length).map((column) =>
+      column.filter((_, index) => xs[index] >= from && xs[index] <= to));
+    return bounds(seen, isPercent ? WHOLE : levelOf(0));
   }
+
+  const percentAt = (number, row) =>
+    percent(row?.series.median[row.index], levelOf(number), metrics[number].unit);
 
   /** Say what is at the cursor, or else the newest step that lies in what is looked at. */
   function describe(aloud = false) {
     const at = u?.cursor.idx ?? null;
-    const xs = shape.data[0];
     const now_s = Date.now() / 1000;
     const [from, to] = span(now_s);
-    const within = ({ series, index }) =>
+    const inStep = ({ series, index }) =>
       series.at_s[index] >= from && Math.min(series.at_s[index] + shape.step, now_s) <= to;
-    const whole = (_, place) => shape.rows.some((row) => row[place] && within(row[place]));
-    const inside = xs[at] >= from && xs[at] <= to ? at : -1;
-    const index = at === null ? xs.findLastIndex(whole) : inside;
-    const rows = shape.rows.map((row) => row[index] ?? null);
+    const whole = (_, place) => shape.rows.some((row) => row[place] && inStep(row[place]));
+    const inside = shape.xs[at] >= from && shape.xs[at] <= to ? at : -1;
+    const index = at === null ? shape.xs.findLastIndex(whole) : inside;
+    const rows = shape.rows.map((row) => near(row, index));
     const point = rows.find((row) => row);
-    const at_s = point ? point.series.at_s[point.index] : (xs[index] ?? null);
+    const at_s = point ? point.series.at_s[point.index] : (shape.xs[index] ?? null);
     const latest = at !== null ? "" : view.zoom === null ? "newest: " : "last in this window: ";
-    const last_s = marks.last_s <= to ? marks.last_s : null; // of what goes on after the window
-    below.describe({ at_s, latest, rows, unit, step: shape.step, marks: { ...marks, last_s } }, aloud);
+    const lines = metrics.map((metric, number) => ({
+      ...metric,
+      ...marks.each[number],
+      row: rows[number],
+      percent: isPercent ? percentAt(number, rows[number]) : null,
+    }));
+    below.describe({ at_s, latest, lines, step: shape.step, drivers: marks.drivers, to }, aloud);
+  }
+
+  /** The point at a place, or of a metric that is measured seldom the last one before it. */
+  function near(row, index) {
+    if (!isPercent || index < 0) return row[index] ?? null;
+    for (let place = index; place >= 0 && row[place] !== null; place -= 1) if (row[place]) return row[place];
+    return null;
   }
 
   /** Show what is to be looked at, before it is known how that looks. */
@@ -159,5 +193,21 @@ export function history(figure) {
     redraw: () => (u?.redraw(true, true), describe()),
     resize: () => u?.setSize(size(plot)),
     chart: () => u,
+    place: plot,
+    isStale: () => requested !== null && names(wanted()) !== requested,
+    /** Show one line before the others, or with null none. */
+    highlight(number) {
+      focus = number;
+      u?.redraw(false, false);
+    },
+    /** The figures as rows of a table, the first of which names the columns. */
+    table: () => [
+      ["time", "probe", "mode", "gpu", "unit", "median", "p10", "p90", "runs"],
+      ...metrics.flatMap(({ probe, mode, gpu, unit }, number) =>
+        shape.rows[number].filter((row) => row).map(({ series, index }) => [
+          new Date(series.at_s[index] * 1000).toISOString(), probe, mode, gpu, unit,
+          series.median[index], series.p10[index], series.p90[index], series.n[index],
+        ])),
+    ],
   };
 }

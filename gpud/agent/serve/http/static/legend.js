@@ -1,62 +1,47 @@
-// Below a chart of history: the exact figures at the cursor, or else the newest, and a button for
-// each mode that shows or hides it. And the keys of a chart without a mouse.
+// Below a chart: the exact figures at the cursor, or else the newest. And its keys without a mouse.
 
-import { LINES } from "./frame.js";
 import { between, clock, compared, DAY, figure, HOUR, MINUTE, moment, offset } from "./time.js";
 import { span, zoom } from "./view.js";
 
 const HELP = "arrow keys move the cursor, plus and minus zoom, Escape shows everything again";
 
-/** Make it after `plot`; `words` name the modes; `toggled()` is called when modes come and go. */
-export function legend(plot, modes, words, toggled) {
-  const when = element("p", "when");
-  const list = element("ul", "modes");
-  const spoken = element("p", "spoken hidden");
+/** Make it after `plot`; `isPercent`: of many metrics, whose figures are shown at the cursor only. */
+export function legend(plot, isPercent) {
+  const [when, list, spoken] = [element("p", "when"), element("ul", "modes"), element("p", "spoken hidden")];
   spoken.setAttribute("aria-live", "polite"); // filled by the keyboard only: a mouse would chatter
-  const shown = new Set(modes);
-  const values = modes.map((mode, number) => {
-    const button = element("button", `line-${(number % LINES) + 1}`);
-    button.type = "button";
-    button.append(element("span", "swatch"), words[number]);
-    button.setAttribute("aria-pressed", "true");
-    button.disabled = modes.length === 1;
-    button.addEventListener("click", () => {
-      if (shown.has(mode) && shown.size > 1) shown.delete(mode);
-      else shown.add(mode);
-      button.setAttribute("aria-pressed", String(shown.has(mode)));
-      toggled();
-    });
-    const [item, value] = [element("li", ""), element("span", "value")];
-    item.append(button, " ", value);
-    list.append(item);
-    return value;
-  });
   const box = element("div", "legend");
   box.append(when, list, spoken);
   plot.after(box);
 
-  /** Write what is at one moment; `rows` is what each mode has there. */
-  function describe({ at_s, latest, rows, unit, step, marks }, aloud = false) {
+  /** Write what is at one moment; each of `lines` is a metric and what it has there. */
+  function describe({ at_s, latest, lines, step, drivers, to }, aloud = false) {
+    const idle = isPercent && latest !== "";
     if (at_s === null) when.textContent = "no figures in this time";
+    else if (idle) when.textContent = "point at the chart, or at a row above to see its line";
     else {
-      const driver = marks.drivers.findLast((each) => each.at_s <= at_s);
+      const driver = drivers.findLast((each) => each.at_s <= at_s);
       const notes = driver ? [`driver ${driver.new}`] : [];
-      for (const { since_s, until_s, mode, slowdown, why, at_s: judged_s } of marks.regressions) {
-        if (at_s < since_s || until_s <= at_s) continue;
-        const name = words[modes.indexOf(mode)];
-        notes.push(`${name} ${compared(slowdown)} (${why}), judged ${moment(judged_s)}`);
+      for (const { words, slower } of lines) {
+        for (const { since_s, until_s, slowdown, why, at_s: judged_s } of slower) {
+          if (at_s < since_s || until_s <= at_s) continue;
+          notes.push(`${words} ${compared(slowdown)} (${why}), judged ${moment(judged_s)}`);
+        }
       }
-      when.textContent = [`${latest}${time(at_s, step, marks.last_s)}`, ...notes].join(" · ");
+      const last_s = isPercent ? null : lines[0]?.last_s;
+      when.textContent = [`${latest}${time(at_s, step, last_s <= to ? last_s : null)}`, ...notes].join(" · ");
     }
-    rows.forEach((row, number) => {
-      values[number].textContent = value(row, unit, marks.usual.get(modes[number]));
-    });
+    const texts = lines.map((line) => value(line, isPercent));
+    list.replaceChildren(...(idle ? [] : lines.map(({ words }, number) => {
+      const item = element("li", "");
+      item.append(isPercent ? `${words} ` : "", element("span", "value"));
+      item.lastChild.textContent = texts[number];
+      return item;
+    })));
     if (!aloud) return;
-    const lines = modes.map((mode, n) => shown.has(mode) && `${words[n]} ${values[n].textContent}`);
-    spoken.textContent = [when.textContent, ...lines.filter(Boolean)].join("; ");
+    spoken.textContent = [when.textContent, ...lines.map(({ words }, n) => `${words} ${texts[n]}`)].join("; ");
   }
 
-  return { shown, describe };
+  return { describe };
 }
 
 /**
@@ -65,14 +50,15 @@ export function legend(plot, modes, words, toggled) {
  */
 function time(at_s, step, last_s) {
   const far = offset(at_s) === offset(span()[1]) ? "" : ` ${offset(at_s)}`;
-  if (last_s !== null && at_s <= last_s && last_s < at_s + step) return `${moment(last_s, true)}${far}`;
+  if (last_s && at_s <= last_s && last_s < at_s + step) return `${moment(last_s, true)}${far}`;
   const wide = step >= DAY ? `, ${step / DAY} d` : step > HOUR ? `, ${step / HOUR} h` : "";
   const end = step > MINUTE && step <= HOUR ? ` to ${clock(at_s + step)}` : "";
   return `${moment(at_s, step <= MINUTE)}${end}${far}${wide}`;
 }
 
-function value(row, unit, usual) {
-  const level = usual === undefined ? [] : [`usual ${figure(usual, unit)}`];
+function value({ row, unit, usual, percent }, isPercent) {
+  if (isPercent) return figure(percent, "percent");
+  const level = usual === null ? [] : [`usual ${figure(usual, unit)}`];
   if (!row) return ["no figure", ...level].join("; ");
   const { series, index } = row;
   const [n, marked] = [series.n[index], series.marked[index]];
@@ -117,9 +103,7 @@ const ACTIONS = {
 function move(u, place, direction) {
   const [xs, ...rows] = u.data;
   const { min, max } = u.scales.x;
-  const has = (index) =>
-    xs[index] >= min && xs[index] <= max &&
-    rows.some((row, number) => u.series[number + 1].show && row[index] != null);
+  const has = (index) => xs[index] >= min && xs[index] <= max && rows.some((row) => row[index] != null);
   let index = Math.min(Math.max(place, 0), xs.length - 1);
   while (index >= 0 && index < xs.length && !has(index)) index += direction;
   if (has(index)) u.setCursor({ left: u.valToPos(xs[index], "x"), top: u.over.clientHeight / 2 }, true, true);

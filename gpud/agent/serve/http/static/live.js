@@ -12,7 +12,7 @@ const EVERY_MS = 5000;
 // What scripts and the reader change is left as it is.
 const OWN = new Set(["open", "hidden", "title", "aria-busy", "data-drawn"]);
 const DRAWN = ".plot, #view";
-const ADDED = ".legend, .trouble";
+const ADDED = ".legend, .trouble, .spark";
 let tag;
 let busy = false;
 let adopt = () => {};

@@ -1,8 +1,8 @@
-// What is drawn into a chart of history besides its lines: other drivers, regressions, usual levels.
+// What is drawn into a chart besides its lines: other drivers, the usual level, and what is slower.
 
-import { faint, measured, stroke, write } from "./frame.js";
+import { colour, faint, measured, stroke, write } from "./frame.js";
 import { json } from "./net.js";
-import { first } from "./view.js";
+import { first, span } from "./view.js";
 
 const DRIVER = "driver_version";
 const AT_MOST = 200;
@@ -11,8 +11,8 @@ const FRESH_MS = 10_000;
 let shared = null; // many charts are of the same machine
 
 /** Everything that has happened since; asked once for all charts that ask at the same time. */
-export function happenings(since_s) {
-  const since = Math.floor(since_s / ROUND_S) * ROUND_S;
+export function happenings() {
+  const since = Math.floor(span()[0] / ROUND_S) * ROUND_S;
   if (shared?.since !== since || Date.now() - shared.asked_ms > FRESH_MS) {
     const answers = Promise.all([
       json(`/api/v1/events?kind=${DRIVER}&since=${since}&limit=${AT_MOST}`),
@@ -25,16 +25,21 @@ export function happenings(since_s) {
   return shared.answers;
 }
 
-/** What of it concerns one chart: drivers, regressions, usual levels, and when the last run was. */
-export function concerning([events, alerts, status], { gpu, probe, modes }) {
-  const drivers = gpu === null ? [] : events.events
+/** The drivers that came, the oldest first; none for the CPU. */
+export function drivers([{ events }], gpu) {
+  if (gpu === "cpu") return [];
+  return events
     .filter((event) => event.kind === DRIVER && event.old && event.new)
     .sort((a, b) => a.at_s - b.at_s);
+}
+
+/** What concerns one metric: the usual level, when it was slower, and when its last run was. */
+export function concerning([, alerts, status], { gpu, probe, mode }) {
+  const uuid = gpu === "cpu" ? null : gpu;
   const ours = (stream) =>
-    (stream.uuid ?? stream.gpu) === gpu && stream.probe === probe && modes.includes(stream.mode);
-  const streams = status.streams.filter((stream) => stream.uuid === gpu && ours(stream));
-  const open = streams.flatMap(({ mode, open: alarms }) => alarms.map((alarm) => ({
-    mode,
+    (stream.uuid ?? stream.gpu) === uuid && stream.probe === probe && stream.mode === mode;
+  const streams = status.streams.filter((stream) => stream.uuid === uuid && ours(stream));
+  const open = streams.flatMap(({ open: alarms }) => alarms.map((alarm) => ({
     since_s: alarm.since_s,
     until_s: Infinity,
     slowdown: Math.max(alarm.effect.ratio, 1 / alarm.effect.ratio), // of figures, not of time
@@ -43,57 +48,87 @@ export function concerning([events, alerts, status], { gpu, probe, modes }) {
   })));
   const past = alerts.alerts.filter((alert) => alert.ends_s).flatMap((alert) =>
     (alert.evidence ?? []).filter(({ stream }) => stream && ours(stream)).map((evidence) => ({
-      mode: evidence.stream.mode,
       since_s: evidence.since_s,
       until_s: alert.ends_s,
       slowdown: evidence.slowdown,
       at_s: alert.starts_s,
       why: evidence.kind,
     })));
-  const number = status.gpus[gpu]?.number ?? null;
+  const number = status.gpus[uuid]?.number ?? null;
   const last = status.probes.find((run) => run.probe === probe && run.gpu === number);
+  const newest = (a, b) => a.version - b.version || (a.last_judged_s ?? 0) - (b.last_judged_s ?? 0);
   return {
-    drivers,
-    regressions: [...past, ...open],
-    usual: usual(streams),
+    slower: [...past, ...open],
+    usual: streams.filter((stream) => stream.usual !== null).sort(newest).at(-1)?.usual ?? null,
     last_s: last?.last_success_s ?? null,
   };
 }
 
-/** The usual level of each mode, of the stream that was looked at last: mode -> figure. */
-function usual(streams) {
-  const newest = (a, b) => a.version - b.version || (a.last_judged_s ?? 0) - (b.last_judged_s ?? 0);
-  const levels = streams.filter((stream) => stream.usual !== null).sort(newest);
-  return new Map(levels.map((stream) => [stream.mode, stream.usual]));
+/** Whether a metric is slower at a moment. */
+export function isSlower(slower, at_s) {
+  return slower.some(({ since_s, until_s }) => since_s <= at_s && at_s < until_s);
 }
 
-/** Shade the time in which a shown mode was slower, under the lines; what overlaps only once. */
-export function shade(u, regressions, shown) {
+/** Fill what lies between a line and its level while it is slower, and draw that part in red. */
+export function shade(u, column, level, slower) {
   const { ctx, bbox } = u;
+  const [xs, ys] = [u.data[0], u.data[column]];
+  const floor = u.valToPos(level, "y", true);
   ctx.save();
   ctx.beginPath();
-  for (const { mode, since_s, until_s } of regressions) {
-    if (!shown.has(mode)) continue;
-    const left = u.valToPos(Math.max(since_s, u.scales.x.min), "x", true);
-    const right = u.valToPos(Math.min(until_s, u.scales.x.max), "x", true);
-    if (right > left) ctx.rect(left, bbox.top, right - left, bbox.height);
+  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+  ctx.clip();
+  for (const { since_s, until_s } of slower) {
+    for (const run of runs(xs, ys, since_s, until_s)) {
+      const points = run.map((index) => [u.valToPos(xs[index], "x", true), u.valToPos(ys[index], "y", true)]);
+      const path = () => points.forEach((point, place) => ctx[place ? "lineTo" : "moveTo"](...point));
+      ctx.beginPath();
+      path();
+      ctx.lineTo(points.at(-1)[0], floor);
+      ctx.lineTo(points[0][0], floor);
+      ctx.fillStyle = faint("--bad");
+      ctx.fill();
+      ctx.beginPath();
+      path();
+      ctx.strokeStyle = colour("--bad");
+      ctx.lineWidth = 2.25 * devicePixelRatio;
+      ctx.lineJoin = "round";
+      ctx.stroke();
+    }
   }
-  ctx.fillStyle = faint("--bad");
-  ctx.fill();
   ctx.restore();
 }
 
-/** Draw the usual level of each shown mode, from gpud's first run on. */
-export function levels(u, usual, modes, shown) {
+/** The places of a line between two moments, broken where nothing was measured. */
+export function runs(xs, ys, since_s, until_s) {
+  const made = [[]];
+  xs.forEach((x, index) => {
+    if (ys[index] === null) made.push([]);
+    else if (ys[index] !== undefined && x >= since_s && x < until_s) made.at(-1).push(index);
+  });
+  return made.filter((run) => run.length > 0);
+}
+
+/** Draw the usual level, from gpud's first run on. */
+export function drawLevel(u, level) {
   const { bbox } = u;
   const left = u.valToPos(Math.max(first(), u.scales.x.min), "x", true);
-  modes.forEach((mode, number) => {
-    if (!usual.has(mode) || !shown.has(mode)) return;
-    const y = u.valToPos(usual.get(mode), "y", true);
-    const right = bbox.left + bbox.width;
-    if (y < bbox.top || y > bbox.top + bbox.height || left >= right) return;
-    stroke(u, `--series-${number + 1}`, [3, 5], [[left, y], [right, y]]);
-  });
+  const [y, right] = [u.valToPos(level, "y", true), bbox.left + bbox.width];
+  if (y < bbox.top || y > bbox.top + bbox.height || left >= right) return;
+  stroke(u, "--quiet", [3, 4], [[left, y], [right, y]]);
+}
+
+/** Name lines at their right ends, below them; the lowest first. */
+export function label(u, labels) {
+  const { bbox } = u;
+  const high = 15 * devicePixelRatio;
+  let free = bbox.top + bbox.height - high;
+  for (const { text, value, fires } of labels.toSorted((a, b) => a.value - b.value)) {
+    const y = Math.min(u.valToPos(value, "y", true) + 3 * devicePixelRatio, free);
+    const right = bbox.left + bbox.width - 4 * devicePixelRatio;
+    write(u, text, right, y, { name: fires ? "--bad" : "--text", align: "right" });
+    free = y - high;
+  }
 }
 
 /** Draw a line where another driver came, with its name where there is room; the newest first. */
@@ -104,7 +139,7 @@ export function changes(u, drivers) {
   let free = bbox.left + bbox.width; // what is right of it is written upon
   for (const driver of inside.toReversed()) {
     const x = u.valToPos(driver.at_s, "x", true);
-    stroke(u, "--text", [6, 3], [[x, bbox.top], [x, bbox.top + bbox.height]]);
+    stroke(u, "--text", [5, 3], [[x, bbox.top - 4 * devicePixelRatio], [x, bbox.top + bbox.height]]);
     const text = `driver ${driver.old} → ${driver.new}`;
     const width = measured(u, text) + 8 * devicePixelRatio;
     const [begin, align] = x + width <= free ? [x, "left"] : [Math.min(x, free), "right"];

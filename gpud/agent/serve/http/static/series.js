@@ -1,21 +1,103 @@
-// The columns of /api/v1/history made into what a chart draws: one axis of time for all modes,
-// bands, and holes where nothing was measured.
+// Figures of the history as charts draw them: one axis of time for all metrics, bands, and holes
+// where nothing was measured. Charts that ask for the same metric share the answer.
+
+import { json } from "./net.js";
+import { looked, span } from "./view.js";
 
 /** How much wider than usual the way to the next point may be: one run may be put off. */
 const HOLE = 2.5;
+const POINTS = 300;
+const FRESH_MS = 10_000;
+const HOURS_S = 50 * 3600; // so long that the answer is from hours, which are kept for years
+const RATES = new Set(["bytes_per_second", "flops_per_second", "operations_per_second"]);
+/** So far from its level a metric is drawn: 12 % are at least 15 % of the height. */
+const [LOWEST, HIGHEST, LEAST, ROOM] = [0.7, 1.35, 0.12, 0.06];
+const MOST = 0.995; // of a line's points are in sight
+const shared = new Map();
+
+/** Read metrics in what is looked at: for each {step, series}. Errors: those of json. */
+export async function read(metrics) {
+  const missing = new Map();
+  for (const metric of metrics) {
+    const known = shared.get(id(metric));
+    if (known?.looked === looked() && Date.now() - known.asked_ms < FRESH_MS) continue;
+    const probe = `${metric.probe} ${metric.gpu}`;
+    missing.set(probe, [...(missing.get(probe) ?? []), metric]);
+  }
+  for (const of of missing.values()) {
+    const answer = ask(of);
+    const entry = { looked: looked(), asked_ms: Date.now(), answer };
+    for (const metric of of) shared.set(id(metric), entry);
+    answer.catch(() => {
+      for (const metric of of) if (shared.get(id(metric)) === entry) shared.delete(id(metric));
+    });
+  }
+  return Promise.all(metrics.map(async (metric) => {
+    const { step_s, series } = await shared.get(id(metric)).answer;
+    return { step: step_s, series: series.filter(({ mode }) => mode === metric.mode) };
+  }));
+}
+
+async function ask(metrics) {
+  const [{ probe, gpu }] = metrics;
+  const question = (since, until) => {
+    const query = new URLSearchParams({ probe, gpu, since, until, points: POINTS });
+    for (const { mode } of metrics) query.append("mode", mode);
+    return json(`/api/v1/history?${query}`);
+  };
+  const [since, until] = span();
+  const answer = await question(since, until);
+  if (answer.source !== "runs" || answer.series.length > 0) return answer;
+  const middle = (since + until) / 2; // the runs of that time are deleted
+  return question(middle - HOURS_S / 2, middle + HOURS_S / 2);
+}
+
+function id({ gpu, probe, mode }) {
+  return `${gpu} ${probe} ${mode}`;
+}
 
 /**
- * Shape: xs, then for each mode its median, p90 and p10; `rows` has for each mode and place which
- * series and which point of it that is. `null` is a hole, `undefined` only that another mode has
- * a point there.
+ * Put answers on one axis. Shape: xs, then for each metric its median, p90 and p10; `rows` has for
+ * each metric and place which series and which point of it that is. `null` is a hole, `undefined`
+ * only that another metric has a point there.
  */
-export function aligned(series, modes, step, now_s) {
-  const tracks = modes.map((mode) => track(series, mode, step, now_s));
+export function aligned(answers, now_s) {
+  const tracks = answers.map(({ series, step }) => track(series, step, now_s));
   const xs = [...new Set(tracks.flatMap((points) => [...points.keys()]))].sort((a, b) => a - b);
   const rows = tracks.map((points) => xs.map((x) => points.get(x)));
   const value = (name) => (point) => (point ? (point.series[name][point.index] ?? null) : point);
-  const columns = rows.flatMap((row) => ["median", "p90", "p10"].map((name) => row.map(value(name))));
-  return { data: [xs, ...columns], rows };
+  const columns = rows.map((row) => ["median", "p90", "p10"].map((name) => row.map(value(name))));
+  return { xs, columns, rows };
+}
+
+/** A figure as the time for the same work, in percent of what is usual. */
+export function percent(value, usual, unit) {
+  if (!value || !usual) return value && null;
+  return 100 * (RATES.has(unit) ? usual / value : value / usual);
+}
+
+/** What is usual, or while that is being learned the middle of what is there. */
+export function level(usual, values) {
+  return usual ?? middle(values.filter((value) => value != null)) ?? null;
+}
+
+/** From where to where an axis goes: about the level, whatever a few single runs were. */
+export function bounds(lines, level) {
+  if (level === null) return [0, 1];
+  const ends = lines.flatMap((values) => {
+    const sorted = values.filter((value) => value != null).sort((a, b) => a - b);
+    const at = (share) => sorted[Math.round(share * (sorted.length - 1))] ?? level;
+    return [at(1 - MOST), at(MOST)];
+  });
+  let [low, high] = [Math.min(level, ...ends), Math.max(level, ...ends)];
+  const half = Math.max((LEAST * level - (high - low)) / 2, 0);
+  [low, high] = [low - half, high + half];
+  return [low - (high - low) * ROOM, high + (high - low) * ROOM];
+}
+
+/** A value within what a chart of several metrics shows. */
+export function within(value, level) {
+  return value == null ? value : Math.min(Math.max(value, LOWEST * level), HIGHEST * level);
 }
 
 /** Where single points stand between holes: no line shows them. */
@@ -25,11 +107,10 @@ export function lonely(values) {
   return points.filter((_, place) => !hole(place) && hole(place - 1) && hole(place + 1));
 }
 
-/** One mode over time: moment -> {series, index}, or null for a hole. */
-function track(series, mode, step, now_s) {
+/** One metric over time: moment -> {series, index}, or null for a hole. */
+function track(series, step, now_s) {
   const track = new Map();
-  const versions = series.filter((each) => each.mode === mode);
-  versions.sort((a, b) => (a.version ?? 0) - (b.version ?? 0));
+  const versions = series.toSorted((a, b) => (a.version ?? 0) - (b.version ?? 0));
   for (const version of versions) {
     // Figures of two methods do not compare: the newer one begins after a hole.
     const points = version.at_s.map((at_s, index) => [Math.min(at_s + step / 2, now_s), index]);

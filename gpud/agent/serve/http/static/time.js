@@ -89,6 +89,8 @@ function two(number) {
 const PREFIXES = {
   seconds: [[1e-9, "ns"], [1e-6, "µs"], [1e-3, "ms"], [1, "s"]],
   bytes_per_second: [[1, "B/s"], [1e3, "kB/s"], [1e6, "MB/s"], [1e9, "GB/s"], [1e12, "TB/s"]],
+  percent: [[1, "%"]],
+  operations_per_second: [[1, "op/s"], [1e6, "Mop/s"], [1e9, "Gop/s"], [1e12, "Top/s"]],
   flops_per_second: [[1, "flop/s"], [1e6, "Mflop/s"], [1e9, "Gflop/s"], [1e12, "Tflop/s"]],
 };
 

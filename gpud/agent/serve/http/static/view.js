@@ -28,6 +28,11 @@ export function span(now_s = Date.now() / 1000) {
   return view.zoom ?? [Math.max(begin, Math.min(first(now_s), now_s - SHORTEST_S)), now_s];
 }
 
+/** What is looked at, to tell answers for it from others. */
+export function looked() {
+  return view.zoom?.join() ?? view.range;
+}
+
 /** When gpud's first run was; -Infinity where that is not known, or another clock wrote it. */
 export function first(now_s = Date.now() / 1000) {
   const first_s = document.getElementById("figures")?.dataset.firstS;
@@ -60,7 +65,10 @@ export function start() {
 function restore() {
   const address = new URLSearchParams(location.hash.slice(1));
   const chosen = address.has("range") ? address : new URLSearchParams(stored());
-  if (Object.hasOwn(RANGES_S, chosen.get("range"))) view.range = chosen.get("range");
+  // What has become slower is shown from before it did, whatever was looked at last time.
+  const suggested = document.getElementById("view")?.dataset.suggested;
+  const range = (!address.has("range") && suggested) || chosen.get("range");
+  if (Object.hasOwn(RANGES_S, range)) view.range = range;
   zoneInUse.utc = chosen.get("utc") === "1";
   const [begin, end] = [Number(address.get("from")), Number(address.get("to"))];
   view.zoom = within(begin, end) ? [begin, end] : null;
