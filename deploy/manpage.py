@@ -41,6 +41,7 @@ ENVIRONMENT: Final = {
     "COLUMNS, LINES": "The room to draw in, in place of what the terminal says.",
 }
 EXAMPLES: Final = {
+    "gpud top": "Watch the GPU and its processes from second to second.",
     "gpud status --watch": "Look at everything until q is pressed.",
     "gpud history --probe launch --mode submit --since 7d": "Print what it took to submit a kernel "
     "in the last week.",

@@ -237,6 +237,7 @@ TOP: Final = (
 )
 VERBS: Final = {
     "status": Verb("say how everything is, on one screen", ((_JSON, _WATCH, _SHORT), _COLOR)),
+    "top": Verb("show the GPU from second to second, with its processes, until q", (_COLOR,)),
     "doctor": Verb("check this machine, say what is wrong and how to mend it", (_JSON,)),
     "probe": Verb("run probes now, by hand", _PROBE),
     "history": Verb(

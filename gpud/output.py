@@ -55,8 +55,10 @@ def ascii_only(stream: TextIO) -> bool:
     """
     if "utf" not in (stream.encoding or "").lower() or (stream.isatty() and dumb()):
         return True
-    names = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
-    locale = next((name for name in names if name), "C.UTF-8")
+    names = ["LC_ALL", "LC_CTYPE", "LANG"]
+    if os.environ.get("LANG") == "C" and os.environ.get("LC_CTYPE") == "C.UTF-8":
+        names.remove("LC_CTYPE")  # Python's own doing, by PEP 538
+    locale = next(filter(None, map(os.environ.get, names)), "C.UTF-8")
     return "utf" not in locale.lower()
 
 

@@ -109,6 +109,7 @@ def agent(
             "Any",
             SimpleNamespace(
                 after_rounds=contextlib.nullcontext,
+                confirm=lambda *_: None,
                 job=lambda spec, *_: job_of(settings, spec),  # of the CPU's probes
             ),
         ),

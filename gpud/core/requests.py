@@ -277,13 +277,12 @@ class GpuProcess(msgspec.Struct, frozen=True):
 class TopLine(_Line, frozen=True, tag="top"):
     """One moment: the status document, and the processes of each GPU by its number.
 
-    ``pause``: why telemetry and processes were not read for this line, but earlier or not at all;
-    ``read_s``: Unix time at which they were. ``untold``: why a GPU's processes are not known.
+    ``pause``: why telemetry and processes were not read for this line, but earlier or not at all.
+    ``untold``: why a GPU's processes are not known.
     """
 
     status: msgspec.Raw
     pause: str | None = None
-    read_s: float | None = None
     processes: dict[int, tuple[GpuProcess, ...]] = {}
     untold: dict[int, str] = {}
 

@@ -83,13 +83,14 @@ class Readings(dict[str, ReadingReport]):
         value = self[field].value if field in self else None
         return value if isinstance(value, str) and value else None
 
-    def _number(self, field: str | None) -> float | None:
+    def number(self, field: str | None) -> float | None:
+        """Return a number in the unit of its name; None if it is not known."""
         value = self[field].value if field and field in self else None
         return value if isinstance(value, int | float) else None
 
     def part(self, name: str, field: str, whole_field: str | None) -> model.Pair:
         """Write a number with its unit and of what it is a part: "38 of 115 W"."""
-        number, whole = self._number(field), self._number(whole_field)
+        number, whole = self.number(field), self.number(whole_field)
         if number is None:
             return model.Pair(name, None if whole is None else f"unknown of {amount(whole, field)}")
         if not whole:
@@ -235,7 +236,7 @@ def _card(shown: model.Input, number: int, uuid: str, readings: Readings) -> mod
         )
     clock = _kernel_clock(shown, number) if _lacks_clock(readings) else None
     if readings:
-        facts = [_fact(readings, *fields) for fields in CARD]
+        facts = [fact(readings, *fields) for fields in CARD]
         if clock:
             facts = [clock if fact.name == clock.name else fact for fact in facts]
         in_brief = [*facts[:BRIEF], *([clock] if clock else ())]
@@ -266,7 +267,8 @@ def _kernel_clock(shown: model.Input, number: int) -> model.Pair | None:
     return model.Pair("SM clock", f"{amount(clock, CLOCK)} (read by {probe})")
 
 
-def _fact(readings: Readings, name: str, field: str, whole_field: str | None) -> model.Pair:
+def fact(readings: Readings, name: str, field: str, whole_field: str | None) -> model.Pair:
+    """Write one fact of a card."""
     if field != "throttle_reasons":
         return readings.part(name, field, whole_field)
     reasons = readings.text(field)

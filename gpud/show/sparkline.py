@@ -23,12 +23,18 @@ LEAST_SPAN: Final = 0.1
 
 
 def drawn(
-    at_s: Sequence[float], values: Sequence[float], *, width: int, ascii_only: bool = False
+    at_s: Sequence[float],
+    values: Sequence[float],
+    *,
+    width: int,
+    ascii_only: bool = False,
+    most: float | None = None,
 ) -> str:
     """Draw the newest points that ``width`` characters hold, the newest at the right end.
 
     Shapes: both float[n], in the order of time. A time without points is one blank, however long.
-    The lowest bar is the least that is shown, the highest the most, and at least 10 % apart.
+    The lowest bar is the least that is shown, the highest the most, and at least 10 % apart; with
+    ``most`` the lowest is 0 and the highest that.
     """
     points = [(at, value) for at, value in zip(at_s, values, strict=True) if abs(value) < MOST]
     if not points or width < 1:
@@ -44,8 +50,8 @@ def drawn(
     shown = [value for value in cells if value is not None]
     if not shown:
         return ""
-    low, high = min(shown), max(shown)
-    least = LEAST_SPAN * abs(median(shown))
+    low, high = (min(shown), max(shown)) if most is None else (0.0, most)
+    least = 0.0 if most is not None else LEAST_SPAN * abs(median(shown))
     if high - low < least:
         middle = (low + high) / 2
         low, high = middle - least / 2, middle + least / 2
@@ -58,4 +64,4 @@ def drawn(
 def _height(value: float, low: float, high: float, count: int) -> int:
     if high <= low:
         return 0
-    return min(count - 1, int(count * (value - low) / (high - low)))
+    return max(0, min(count - 1, int(count * (value - low) / (high - low))))

@@ -58,20 +58,20 @@ def screen(document: Status, now_s: float, view: View) -> list[Line]:
     All of it is drawn where that fits the height; else each probe's first mode, and no blank lines.
     Units: ``now_s`` is Unix time. Whatever a driver or a file says in it is made harmless.
     """
-    whole = _title(document, now_s)
+    whole = title(document, now_s)
     for section in sections(model.Input(document)):
         drawn = section_lines(section, view)
         whole += [line(), *drawn] if drawn else []
     whole = narrowed(whole, view)
     if view.height is None or len(whole) < view.height:
         return whole
-    brief = _title(document, now_s)
+    brief = title(document, now_s)
     for section in sections(model.Input(document, brief=True)):
         brief += section_lines(section, view) if section.name in BRIEF else []
     return narrowed(brief, view)
 
 
-def _title(document: Status, now_s: float) -> list[Line]:
+def title(document: Status, now_s: float) -> list[Line]:
     """Write the state, since when, how old the document is if it is stale, and what to do first."""
     summary = headline(document)
     level = max((part.level for part in document.health.values()), default=0)

@@ -56,8 +56,11 @@ def test_terminal_without_colour_gets_none_unless_it_is_asked_for(
 
 
 def test_pipe_gets_plain_words_and_a_locale_without_utf_8_gets_ascii(home: Path) -> None:
-    for locale, ascii_only in (("C.UTF-8", False), ("C", True)):
-        ran = started(home, "status", LC_ALL=locale)
+    for ran, ascii_only in (
+        (started(home, "status", LC_ALL="C.UTF-8"), False),
+        (started(home, "status", LC_ALL="C"), True),
+        (started(home, "status", LANG="C"), True),
+    ):
         assert ran.code == 0
         assert "\x1b" not in ran.out
         assert ran.out.isascii() is ascii_only
@@ -80,7 +83,8 @@ def test_terminal_is_as_it_was_whatever_ends_the_watch(
             shown.send(leave)
         else:
             os.kill(shown.pid, leave)
-        shown.expect(re.escape("\x1b[?7h\x1b[?25h") + LEAVE)
+        shown.expect(LEAVE)
+        shown.expect(re.escape("\x1b[?25h"))
         assert shown.keys() == before
         assert shown.ended() == code
         assert "Traceback" not in shown.everything
@@ -90,15 +94,15 @@ def test_another_size_is_drawn_at_once(home: Path) -> None:
     with window(gpud(home, "status", "--watch", "60"), rows=24, columns=80) as shown:
         watching(shown)
         shown.resize(50, 160)
-        shown.expect(r"\x1b\[50;1H\x1b\[2K(?:\x1b\[\d+m)?q: leave")
+        shown.expect(r"\x1b\[50;1H(?:\x1b\[[\d;]+m)*q: leave")
         shown.resize(6, 30)
-        shown.expect(r"\x1b\[6;1H\x1b\[2K(?:\x1b\[\d+m)?q: leave; \d+ more lines")
+        shown.expect(r"\x1b\[6;1H(?:\x1b\[[\d;]+m)*q: leave(?:\x1b\[[\d;]+m)*  \d+ below")
 
 
 def test_watch_follows_changes_old_data_and_a_restart(home: Path) -> None:
     pid = home / "run/gpud/root.pid"
     running = pid.read_text()
-    with window(gpud(home, "status", "--watch", "0.1")) as shown:
+    with window(gpud(home, "status", "--watch", "0.1"), columns=200) as shown:
         watching(shown)
         published = homes.well()
         homes.write(home, published | {"state": "degraded"})
@@ -108,13 +112,13 @@ def test_watch_follows_changes_old_data_and_a_restart(home: Path) -> None:
         homes.write(home, published)
         shown.expect(line("gpud 0.1.0: |ok"))
         pid.unlink()
-        shown.expect(r"gpud is not running; start it with: \S+/gpud --home \S+ up")
+        shown.expect("gpud is not running; start it with:")
         shown.expect(line("gpud 0.1.0: |ok"))  # the last document stays in sight
         (home / "run/gpud/agent.json").write_text("{")
         shown.expect("is not readable as JSON")
         homes.write(home, homes.well())
         pid.write_text(running)
-        shown.expect(r"\x1b\[1;1H\x1b\[2K(?:\x1b\[\d+m)?gpud 0\.1\.0: ")
+        shown.expect(r"\x1b\[1;1H(?:\x1b\[[\d;]+m)*gpud 0\.1\.0: ")
 
 
 def test_watch_can_be_stopped_and_brought_back(home: Path) -> None:

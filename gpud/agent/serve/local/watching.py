@@ -34,6 +34,8 @@ SHARED_S: Final = 0.8
 """An answer that is younger is that of this second, for everybody who is connected."""
 KEPT_S: Final = 15.0
 """While a probe runs the last answer is shown for so long; most runs take less."""
+LATEST_S: Final = 5.0
+"""A line comes so often without anything new, too: its age says how old the rest is."""
 PROBE: Final = "rests while a probe runs"
 BATTERY: Final = "every 15 min on battery"
 
@@ -63,11 +65,12 @@ class Watching:
     async def lines(self) -> AsyncGenerator[TopLine, None]:
         """Yield a line at once and then each second in which something is new; never ends."""
         sent: object = None
+        sent_s = 0.0
         while True:
             pause = await self._look()
             moment = self._read(), pause, self._latest
-            if moment != sent:
-                sent = moment
+            if moment != sent or self._now().mono_s - sent_s >= LATEST_S:
+                sent, sent_s = moment, self._now().mono_s
                 yield self._line(*moment)
             await asyncio.sleep(self._every_s)
 
@@ -124,7 +127,6 @@ class Watching:
         return TopLine(
             status=msgspec.Raw(msgspec.json.encode(document)),
             pause=pause,
-            read_s=None if latest is None else latest.answer.taken_s,
             processes=processes,
             untold=untold,
         )
