@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpud.core.stats import INTEGERS, compared, human
-from gpud.show import model
+from gpud.show import model, telemetry
 from gpud.units import DAY_S, interval, place
 from gpud.words import (
     ALIKE,
@@ -197,6 +197,10 @@ def _gpu(
     listed = shown.document.gpus.get(shown.uuid(gpu))
     name = f"{place(gpu)}: {listed.name[:120]}" if listed else place(gpu)
     yield model.Group([table, chart], name if heading else None)
+    if heat := list(telemetry.charts(shown, gpu)):
+        slower = any(metric.fires for metric in main)
+        words = "heat, power, clocks and use at the same time"
+        yield model.Fold(f"heat-{slug}", words, heat, opened=slower)
 
 
 def suggested_range(document: Status) -> str | None:
