@@ -3,7 +3,8 @@
     .venv/bin/python benchmarks/history.py [--days 30] [--folder DIR]
 
 Ten streams of four probes, each run once a minute with the conditions of a GPU, written by the
-store itself; the daily pass sums up and deletes as the agent's does. Budgets: the last day's rows
+store itself; the daily pass sums up and deletes as the agent's does. And the telemetry of one GPU
+and of eight, a row a minute each. Budgets: the last day's rows
 of 30 days within 0.5 s, start of Python included; one piece of the pass no longer than a run may
 wait to be written, 0.1 s; a write beside a reader as quick as without one.
 """
@@ -28,11 +29,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from starlette.datastructures import QueryParams
 
-from gpud.agent.history import charts, queries, reader, retention
+from gpud.agent.history import charts, queries, reader, retention, telemetry
 from gpud.agent.history.export import Selection, runs_after
 from gpud.agent.history.records import Run
 from gpud.agent.history.schema import FILE
 from gpud.agent.history.store import Store
+from gpud.agent.history.telemetry import TelemetryRow
 from gpud.agent.serve.api.history import chart_query
 from gpud.agent.serve.http.response import Body
 from gpud.agent.serve.local.exporting import RUNS_AT_ONCE
@@ -150,6 +152,48 @@ def lived(
     return passed(store)
 
 
+def telemetry_row(at_s: int, gpu: int, chance: random.Random) -> TelemetryRow:
+    """Give a minute of a GPU at some work."""
+
+    def three(mean: float, spread: float, digit: float) -> tuple[float, float, float]:
+        values = [round(chance.gauss(mean, spread) / digit) * digit for _ in range(6)]
+        return sum(values) / 6, min(values), max(values)
+
+    gauges = (
+        *three(55, 2, 1.0),
+        *three(40, 9, 0.001),
+        *three(1.5e9, 2e8, 15e6),
+        *three(7e9, 0, 1.0),
+        *three(0.4, 0.1, 0.01),
+        *three(2e9, 1e7, 4096.0),
+    )
+    shares = [chance.choice((0.0, 0.5, 1 / 6)) if place in {0, 2} else 0.0 for place in range(12)]
+    return TelemetryRow(MINUTE_S, at_s, f"{DEVICE.uuid}-{gpu:030}", 6, (*gauges, *shares))
+
+
+def telemetry_cost(gpus: int, days: int = 5) -> str:
+    """Write some days of telemetry; tell bytes a row and the CPU time of a minute's write."""
+    chance, began_s = random.Random(1), int(time.time()) // 3600 * 3600
+    minutes = [
+        [telemetry_row(began_s + minute * MINUTE_S, gpu, chance) for gpu in range(gpus)]
+        for minute in range(days * DAY_S // MINUTE_S)
+    ]
+    with tempfile.TemporaryDirectory(prefix="gpud-history-") as folder:
+        store = Store(Path(folder))
+        store.read(lambda c: c.execute("PRAGMA synchronous=OFF"))
+        empty, before_s = store.size(), time.process_time()
+        for rows in minutes:
+            store.write(telemetry.write_minutes, rows)
+        cpu_s = (time.process_time() - before_s) / len(minutes)
+        (count,) = store.read(lambda c: c.execute("SELECT count(*) FROM telemetry").fetchone())
+        store.read(lambda c: c.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
+        n_bytes = (store.size() - empty) / count
+        store.close()
+    month, year = 30 * 24 * 60 * gpus, 365 * 24 * gpus
+    sizes = f"{month * n_bytes / MIB:.0f} MiB of minutes, {year * n_bytes / MIB:.1f} MiB a year"
+    return f"{n_bytes:.0f} B a row: {sizes} of hours; {cpu_s * 1e6:.0f} us of CPU time a minute"
+
+
 def asked(home: Path, *words: str) -> tuple[float, float]:
     """Ask the program itself; give the seconds from start to end, and those of CPU time."""
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -238,6 +282,9 @@ def measure(home: Path, days: int) -> None:
             )
             longest = most = 0.0
     store.read(lambda c: c.execute("PRAGMA synchronous=FULL"))
+    print("\ntelemetry")
+    for gpus in (1, 8):
+        print(f"  {gpus} GPU{'s' if gpus > 1 else ''}: {telemetry_cost(gpus)}")
     print("\ngpud history, from start to end (budget of the first: 0.5 s)")
     for words in (("--since", "1d"), (), ("--since", "1d", "--probe", "launch", "--json")):
         took = sorted(asked(home, *words) for _ in range(5))

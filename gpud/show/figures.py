@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpud.core.stats import INTEGERS, compared, human
-from gpud.show import model
+from gpud.show import model, telemetry
 from gpud.units import DAY_S, interval, place
 from gpud.words import (
     ALIKE,
@@ -23,7 +23,7 @@ from gpud.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from gpud.document.runs import Figures, LastRun
     from gpud.document.status import Status
@@ -151,13 +151,23 @@ def _rank(metric: Metric) -> tuple[bool, int, int, int]:
     return run.gpu is None, run.gpu or 0, place_of(run.probe), place_of(run.probe, mode)
 
 
+def _main(made: Sequence[Metric]) -> list[Metric]:
+    return [metric for metric in made if metric.is_main and metric.run.gpu is not None]
+
+
+def brief(shown: model.Input, gpus: Collection[int | None] | None = None) -> model.Section:
+    """Make one table of the metrics that matter, of these GPUs or of all; else of all metrics."""
+    made = [metric for metric in metrics(shown) if gpus is None or metric.run.gpu in gpus]
+    table = _table(shown, "speed", _main(made) or made, title=TITLE)
+    return model.Section("figures", TITLE, [table] if made else [])
+
+
 def section(shown: model.Input) -> model.Section:
     """Make for each GPU a row for each metric that matters and their chart; fold the others."""
-    made = metrics(shown)
-    main = [metric for metric in made if metric.is_main and metric.run.gpu is not None]
     if shown.brief:
-        table = _table(shown, "speed", main or made, title=TITLE)
-        return model.Section("figures", TITLE, [table] if made else [])
+        return brief(shown)
+    made = metrics(shown)
+    main = _main(made)
     gpus = dict.fromkeys(run.gpu for run in shown.probes if run.gpu is not None)
     blocks: list[model.Block] = []
     for gpu in gpus:
@@ -197,6 +207,10 @@ def _gpu(
     listed = shown.document.gpus.get(shown.uuid(gpu))
     name = f"{place(gpu)}: {listed.name[:120]}" if listed else place(gpu)
     yield model.Group([table, chart], name if heading else None)
+    if heat := list(telemetry.charts(shown, gpu)):
+        slower = any(metric.fires for metric in main)
+        words = "heat, power, clocks and use at the same time"
+        yield model.Fold(f"heat-{slug}", words, heat, opened=slower)
 
 
 def suggested_range(document: Status) -> str | None:

@@ -9,6 +9,7 @@ from gpud.document.machine import Expected
 from gpud.document.telemetry import ReadingReport, SourceReport
 from gpud.show import model
 from gpud.show.headline import gpu_work_begins
+from gpud.show.telemetry import LOW_CLOCKS
 from gpud.units import AGE_FROM_S, HOUR_S, amount, lasted, size, spaced
 
 if TYPE_CHECKING:
@@ -71,8 +72,6 @@ SUFFIXES: Final = (
     *("_bytes", "_ratio", "_celsius", "_watts", "_hertz"),
 )
 ACRONYMS: Final = frozenset({"bios", "ecc", "gpu", "id", "pci", "sm", "uuid", "vbios"})
-LOW_CLOCKS: Final = frozenset({"idle", "set_clocks", "sync_boost", "display_clocks"})
-"""Reasons for low clocks that slow nothing."""
 
 
 class Readings(dict[str, ReadingReport]):

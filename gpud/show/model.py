@@ -191,12 +191,16 @@ class Detail(Block, frozen=True):
 
 
 class Fold(Block, frozen=True):
-    """What is long: the page opens it on a click; a terminal draws it if it is ``whole``."""
+    """What is long: the page opens it on a click, or at once if it is ``opened``.
+
+    A terminal draws it if it is ``whole``.
+    """
 
     name: str
     summary: str
     blocks: Sequence[Block]
     whole: bool = False
+    opened: bool = False
 
 
 class Section(msgspec.Struct, frozen=True):

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from msgspec import structs
+
 from gpud.show import figures, machine, model, sparkline, status
 from gpud.show.gpus import CARD, Readings, by_gpu, fact, versions
 from gpud.show.headline import alerts
@@ -145,9 +147,9 @@ def screen(moment: Moment, past: Past, chosen: Choices, now_s: float, view: View
     else:
         drawn += _gpu(moment, past, gpu, chosen.zoom, view)
         drawn += _processes(moment, gpu, chosen.sort, view)
-    table = figures.overview(shown, "", {gpu, None})
-    blocks = [table] if table.rows else [model.Paragraph("no probe has run on it yet", "quiet")]
-    drawn += section_lines(model.Section("figures", figures.TITLE, blocks), view)
+    speed = figures.brief(shown, {gpu, None})
+    none = [model.Paragraph("no probe has run on it yet", "quiet")]
+    drawn += section_lines(structs.replace(speed, blocks=speed.blocks or none), view)
     drawn += section_lines(machine.docker(shown), view)
     return narrowed(drawn, view)
 

@@ -33,6 +33,7 @@ from gpud.core.stats import human
 from gpud.core.text import escaped
 from gpud.place import document
 from gpud.show import model
+from gpud.show.telemetry import FIELDS
 from gpud.units import amount, spaced
 
 if TYPE_CHECKING:
@@ -50,15 +51,6 @@ USUAL: Final = 100
 MOST: Final = 100_000
 """Rows that are drawn or kept in memory; an export has no such limit."""
 HEAD: Final = ("time", "on", "probe", "mode", "median", "p10 to p90", "driver", "")
-TELEMETRY: Final = {
-    "temperature": "temperature_celsius",
-    "power": "power_watts",
-    "SM clock": "clock_sm_hertz",
-    "memory clock": "clock_memory_hertz",
-    "use": "utilization_gpu_ratio",
-    "memory": "memory_used_bytes",
-}
-"""Columns of the table of telemetry: means of the fields."""
 SHORT: Final = 12
 """Characters of a UUID that tell GPUs apart where the agent has not numbered them."""
 LEADS_A_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -185,7 +177,7 @@ def _show(
         gpus = (document(Path(settings.run_dir)) or {}).get("gpus") or {}
         numbers = {uuid: gpu["number"] for uuid, gpu in gpus.items()}
         if head.columns:
-            headings = model.headings("time", "on", *TELEMETRY, "slowed by", numbers=TELEMETRY)
+            headings = model.headings("time", "on", *FIELDS, "slowed by", numbers=FIELDS)
             cells = [_telemetry_cells(row, numbers) for row in named]
         else:
             headings = model.headings(*HEAD)
@@ -211,7 +203,7 @@ def _notes(rows: Sequence[Mapping[str, Any]], head: RowsLine) -> Iterator[str]:
 
 def _telemetry_cells(row: Mapping[str, Any], numbers: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the cells of a row of telemetry: means, and how long each reason was in force."""
-    means = ((field, row[f"{field}_mean"]) for field in TELEMETRY.values())
+    means = ((field, row[f"{field}_mean"]) for field in FIELDS.values())
     amounts = ("" if mean is None else amount(mean, field) for field, mean in means)
     reasons = (
         spaced(reason) if share == 1.0 else f"{spaced(reason)} {100 * share:.0f} %"

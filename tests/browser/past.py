@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Final
 
 from gpud.agent.history import records
 from gpud.agent.history.records import Entry
+from gpud.agent.history.schema import MINUTE_S
+from gpud.agent.history.telemetry import REASONS, write_minutes
 from gpud.agent.regression.changes import DRIVER_VERSION
 from gpud.core.sample import Flag, Unit
 from tests import snapshots
-from tests.histories import DAY_S, HOUR_S, figure, made, opened, spread
+from tests.histories import DAY_S, HOUR_S, figure, made, opened, spread, telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from gpud.agent.history.records import Run
+    from gpud.agent.history.telemetry import TelemetryRow
     from gpud.core.sample import Device
 
 NOW_S: Final = snapshots.NOW.wall_s
@@ -30,6 +33,8 @@ SLOWER: Final = 1.12
 HOLE_H: Final = (8.0, 6.5)
 """The lid was closed so many hours before now, and open again at the other."""
 BATCH: Final = 2000
+HOT_H: Final = (5.0, 3.5)
+"""Somebody works on the GPU in between, and it becomes too hot."""
 HOLE_DAYS: Final = (61.0, 47.0)
 INSERT: Final = "INSERT INTO rollups VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 LEVELS: Final = {
@@ -76,6 +81,7 @@ class Past:
             )
             for batch in batched(self.runs(), BATCH):
                 store.append(batch)
+            store.write(write_minutes, list(self.minutes()))
 
     def hours(self, days: int) -> Iterator[tuple[object, ...]]:
         """Give the rows of whole hours until the runs begin."""
@@ -122,6 +128,32 @@ class Past:
         return made(
             at_s, probe, device, samples, flags=flags, conditions={"driver_version": driver}
         )
+
+    def minutes(self) -> Iterator[TelemetryRow]:
+        """Give the telemetry of the last day: work warms the GPU, and heat slows it for an hour."""
+        heat = 52.0
+        for minute in range(int((NOW_S - DAY_S) // MINUTE_S), int(NOW_S // MINUTE_S)):
+            ago_h = (NOW_S - minute * MINUTE_S) / HOUR_S
+            if HOLE_H[0] > ago_h > HOLE_H[1]:
+                continue
+            used = max(0.0, min(1.0, 0.9 if HOT_H[0] > ago_h > HOT_H[1] else 0.05))
+            used = min(1.0, used + abs(self.rng.gauss(0, 0.04)))
+            heat += (45 + 43 * used - heat) / 12 + self.rng.gauss(0, 0.3)
+            hot = max(0.0, min(1.0, (heat - 80) / 5))
+            idle = 1.0 if used < 0.1 else 0.0
+            held = {"thermal": hot, "idle": idle}
+            yield telemetry(
+                minute * MINUTE_S,
+                round(heat, 1),
+                gpu=self.device.uuid,
+                n=6,
+                power_watts=12 + 100 * used - 20 * hot,
+                clock_sm_hertz=(0.4e9 if idle else 2.4e9 - 0.9e9 * hot),
+                clock_memory_hertz=0.8e9 if idle else 8e9,
+                utilization_gpu_ratio=used,
+                memory_used_bytes=1.2e9 + 6e9 * used,
+                **{f"throttle_{reason}_ratio": held.get(reason, 0.0) for reason in REASONS},
+            )
 
     def modes(self) -> Iterator[tuple[str, str, float, Unit]]:
         for probe, modes in self.levels.items():

@@ -456,3 +456,13 @@ def test_figure_is_compared_with_its_own_power_source_alone() -> None:
         assert stream.on_battery is not plugged
         for each in made["probes"]:
             each["conditions"] = {"after.ac": False}
+
+
+def test_each_field_of_telemetry_that_has_a_value_has_a_chart_below_the_speed() -> None:
+    made = telemetry(temperature_celsius=60.0, power_watts=None, throttle_reasons="none")
+    charts = [
+        figure.attributes["data-field"]
+        for figure in documents.read(made).all("figure")
+        if figure.attributes["data-chart"] == "telemetry"
+    ]
+    assert charts == ["temperature_celsius"]

@@ -226,9 +226,9 @@ def _data(values: Mapping[str, str]) -> dict[str, str]:
     return {f"data_{name}": value for name, value in values.items()}
 
 
-def fold(name: str, summary: Child, inside: Iterable[model.Block]) -> Html:
+def fold(name: str, summary: Child, inside: Iterable[model.Block], *, opened: bool = False) -> Html:
     """Write what a click opens."""
-    return el("details", el("summary", summary), blocks(inside), id=name)
+    return el("details", el("summary", summary), blocks(inside), id=name, open=opened)
 
 
 INLINE: Final[dict[type, Callable[[Any], Html]]] = {
@@ -248,5 +248,5 @@ BLOCKS: Final[dict[type, Callable[[Any], Html]]] = {
     model.Chart: _chart,
     model.Group: _group,
     model.Detail: lambda block: blocks(block.blocks),
-    model.Fold: lambda block: fold(block.name, block.summary, block.blocks),
+    model.Fold: lambda block: fold(block.name, block.summary, block.blocks, opened=block.opened),
 }

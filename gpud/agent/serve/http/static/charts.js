@@ -4,12 +4,13 @@
 import { themed } from "./frame.js";
 import { history } from "./history.js";
 import { past } from "./past.js";
+import { telemetry } from "./telemetry.js";
 import { listen } from "./view.js";
 
 const NEAR = "200px";
 const AGAIN_MS = 10_000; // after a failure
 const LOOK_MS = 1000;
-const KINDS = { history, past, usual: history };
+const KINDS = { history, past, telemetry, usual: history };
 const FOLDER = "./vendor/uPlot-1.6.32/";
 /** @type {Map<Element, Chart>} */
 const charts = new Map();

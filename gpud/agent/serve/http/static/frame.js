@@ -6,16 +6,17 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 const values = new Map();
 const sample = Object.assign(document.createElement("i"), { hidden: true });
 document.body.append(sample);
+const AXIS = 80; // so that charts below each other begin in line
 const EMPTY = { left: 0, top: 0, width: 0, height: 0 };
 
 /** Make a chart in `plot`, in the place of what is in it. */
-export function make(plot, { data, series, scales, axes, hooks = {}, cursor = {}, bands = [] }) {
+export function make(plot, { data, series, scales, axes, hooks = {}, cursor = {}, bands = [], top = 18 }) {
   const options = {
     ...size(plot),
     legend: { show: false },
     tzDate: local,
     focus: { alpha: 1 },
-    padding: [18, 20, 0, 0], // to the right, half of the last label
+    padding: [top, 20, 0, 0], // to the right, half of the last label
     cursor: { y: false, points: { size: 7 }, ...cursor },
     series,
     scales,
@@ -36,7 +37,7 @@ function local(at_s) {
 /** How large a chart is that fills its place. */
 export function size(plot) {
   const width = Math.max(120, Math.floor(plot.clientWidth));
-  return { width, height: plot.closest("[data-chart=usual]") ? 220 : 180 };
+  return { width, height: Number.parseInt(getComputedStyle(plot).minBlockSize) };
 }
 
 /**
@@ -61,7 +62,7 @@ export function figureAxis(unit) {
       if (!values) return 40;
       u.ctx.font = font(12 * devicePixelRatio);
       const widths = values.map((text) => u.ctx.measureText(text ?? "").width);
-      return Math.ceil(Math.max(0, ...widths) / devicePixelRatio) + 16;
+      return Math.max(AXIS, Math.ceil(Math.max(0, ...widths) / devicePixelRatio) + 16);
     },
     values: (_, splits) => labels(unit, splits),
   };

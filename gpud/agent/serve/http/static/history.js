@@ -8,10 +8,26 @@ import { compared } from "./time.js";
 import { span, view, zoom } from "./view.js";
 
 export const LEAST_MS = 30_000;
-const SYNC = "gpud";
 const WHOLE = 100;
 const APART = 5; // percent; a line that far from the others has its name beside it
 const LABELLED = 0.85; // from that part of a line on it stands
+
+/** How all charts are moved in: a window is dragged, a double click goes back, they share the cursor. */
+export const CURSOR = {
+  drag: { x: true, y: false, setScale: false },
+  bind: { dblclick: () => () => (zoom(null), null) },
+  sync: {
+    key: "gpud",
+    setSeries: false,
+    filters: { pub: (type) => type === "mousemove" || type === "mouseleave" },
+  },
+};
+
+/** Look at what was selected with the mouse. */
+export function take(u) {
+  const window = selected(u);
+  if (window) zoom(window);
+}
 
 /** The metrics of a table's rows; each cell of the past says which. */
 export function metricsOf(table) {
@@ -101,22 +117,11 @@ export function history(element) {
         x: { auto: false, range: (_, min, max) => [min, max] },
         y: { range: () => around() },
       },
-      cursor: {
-        drag: { x: true, y: false, setScale: false },
-        bind: { dblclick: () => () => (zoom(null), null) },
-        sync: {
-          key: SYNC,
-          setSeries: false,
-          filters: { pub: (type) => type === "mousemove" || type === "mouseleave" },
-        },
-      },
+      cursor: CURSOR,
       hooks: {
         draw: [() => u && marksOf()],
         setCursor: [() => u && describe()],
-        setSelect: [(chart) => {
-          const window = selected(chart);
-          if (window) zoom(window);
-        }],
+        setSelect: [take],
       },
     };
   }

@@ -6,9 +6,9 @@ import { looked, span } from "./view.js";
 
 /** How much wider than usual the way to the next point may be: one run may be put off. */
 const HOLE = 2.5;
-const POINTS = 300;
-const FRESH_MS = 10_000;
-const HOURS_S = 50 * 3600; // so long that the answer is from hours, which are kept for years
+export const POINTS = 300;
+export const FRESH_MS = 10_000;
+export const HOURS_S = 50 * 3600; // so long that the answer is from hours, which are kept for years
 const RATES = new Set(["bytes_per_second", "flops_per_second", "operations_per_second"]);
 /** So far from its level a metric is drawn: 12 % are at least 15 % of the height. */
 const [LOWEST, HIGHEST, LEAST, ROOM] = [0.7, 1.35, 0.12, 0.06];

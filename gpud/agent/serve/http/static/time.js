@@ -87,6 +87,11 @@ function two(number) {
 }
 
 const PREFIXES = {
+  celsius: [[1, "°C"]],
+  watts: [[1, "W"]],
+  hertz: [[1e6, "MHz"]],
+  ratio: [[0.01, "%"]],
+  gibibytes: [[1, "GiB"]],
   seconds: [[1e-9, "ns"], [1e-6, "µs"], [1e-3, "ms"], [1, "s"]],
   bytes_per_second: [[1, "B/s"], [1e3, "kB/s"], [1e6, "MB/s"], [1e9, "GB/s"], [1e12, "TB/s"]],
   percent: [[1, "%"]],
