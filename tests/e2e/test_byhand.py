@@ -161,7 +161,7 @@ def test_a_terminal_shows_a_line_for_each_run_then_the_table_and_the_distributio
     assert float(quick_us) < 30
     assert float(slow_us) > 70
     assert any(re.search(r"≤ 22.7 µs  #+ +\d+ +\d+\.\d %$", text) for text in shown)
-    assert any("4000 calls" in text for text in shown)
+    assert any("2000 calls" in text for text in shown)
     # A sentence of what was left without a figure may be longer.
     assert max(len(text) for text in shown if text.startswith("  ")) <= 80
     assert on_a_terminal(gpud, "launch", LC_ALL="C")[1].isascii()
