@@ -151,9 +151,9 @@ def test_probe_is_chosen_run_and_told_of(tmp_path: Path) -> None:
 
 
 def test_at_60_columns_nothing_is_lost_and_another_size_is_drawn_at_once(tmp_path: Path) -> None:
-    with shown(tmp_path, Feed(), columns=60, rows=24) as (terminal, _):
+    with shown(tmp_path, Feed(), columns=60, rows=20) as (terminal, _):
         see(terminal, "GPU 0: ")
-        terminal.expect(r"\x1b\[(?:23|24);1H(?:\x1b\[[\d;]+m)*" + re.escape(KEYS))
+        terminal.expect(r"\x1b\[(?:19|20);1H(?:\x1b\[[\d;]+m)*" + re.escape(KEYS))
         terminal.expect(r"\d+ below")
         terminal.resize(60, 160)
         terminal.expect(r"\x1b\[60;1H(?:\x1b\[[\d;]+m)*" + re.escape(KEYS))

@@ -89,7 +89,7 @@ def _read(path: Path, _inode: int, _written_ns: int) -> RootReport:
         os.close(descriptor)
 
 
-EVERY_S: Final = 60.0
+EVERY_S: Final = 20.0
 
 
 async def check_settings(config: Path, home: str, board: Board) -> None:
