@@ -256,7 +256,7 @@ def card(document: Status, alert: AlertReport) -> model.Card:
         *model.to_do(alert.fix),
         model.Detail([model.Paragraph(link, "quiet")]),
     ]
-    return model.Card(f"alert-{name}", model.Prose(alert.summary, SUMMARY), blocks, "alert", state)
+    return model.Card(f"alert-{name}", model.Prose(alert.summary, SUMMARY), blocks, state)
 
 
 def _name(document: Status, evidence: Evidence) -> model.Text:

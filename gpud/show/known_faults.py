@@ -54,7 +54,7 @@ def _card(fault: FaultReport) -> model.Card:
     blocks += model.to_do(fault.fix or NO_FIX)
     blocks.append(model.Paragraph(model.Prose(sureness(fault.confidence, fault.source)), "quiet"))
     title = model.Prose(f"{fault.id}: {fault.title}", EVIDENCE)
-    return model.Card(f"fault-{fault.id}", title, blocks, "alert", state)
+    return model.Card(f"fault-{fault.id}", title, blocks, state)
 
 
 def _advice(faults: list[FaultReport]) -> Iterator[model.Block]:

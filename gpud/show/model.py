@@ -158,12 +158,11 @@ def listing(columns: Sequence[Heading], rows: Sequence[Sequence[Text]]) -> Table
 
 
 class Card(Block, frozen=True):
-    """Something with a name of its own. ``kind`` is "card" or "alert"."""
+    """Something with a name of its own."""
 
     name: str
     title: Text
     blocks: Sequence[Block]
-    kind: str = "card"
     state: State | None = None
 
 

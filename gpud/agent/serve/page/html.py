@@ -202,7 +202,7 @@ def _card(card: model.Card) -> Html:
         "article",
         el("h3", inline(card.title), id=card.name or None),
         blocks(card.blocks),
-        class_=f"{card.kind} {card.state}" if card.state else card.kind,
+        class_=f"card {card.state}" if card.state else "card",
         aria_labelledby=card.name or None,
     )
 
