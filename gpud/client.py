@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gpud.core.errors import ConfigError, DeniedError, GpudError, NotRunningError
-from gpud.core.requests import AnswerLine, EndLine, ErrorLine, encoded
 from gpud.core.settings import SOCKET
+from gpud.requests import AnswerLine, EndLine, ErrorLine, encoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpud.core.requests import ApiRequest
     from gpud.core.settings import Settings
     from gpud.place import Place
+    from gpud.requests import ApiRequest
 
 SILENT_S: Final = 5.0
 """The agent sends an empty line every 2 s while it works."""

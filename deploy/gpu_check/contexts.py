@@ -1,7 +1,7 @@
 """GPU contexts of a check, counted by the gpud that runs here.
 
 In WSL2 a virtual machine has few of them, and gpud's schedule spares them. Its agent is asked over
-its socket, as `gpud probe` asks; a request is a line of JSON, see ``gpud/core/requests.py``.
+its socket, as `gpud probe` asks; a request is a line of JSON, see ``gpud/requests.py``.
 """
 
 from __future__ import annotations

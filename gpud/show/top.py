@@ -19,8 +19,8 @@ from gpud.units import clock, size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from gpud.core.requests import GpuProcess
     from gpud.document.status import Status
+    from gpud.requests import GpuProcess
     from gpud.show.view import Line, View
 
 GRAPHS: Final[Mapping[str, float | str]] = {

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from gpud import client, output
 from gpud.arguments import OK, PROBLEM
-from gpud.core.requests import AckRequest, AlertLine
 from gpud.core.text import pasteable
 from gpud.document.status import read
 from gpud.place import as_the_agent, document, legible
+from gpud.requests import AckRequest, AlertLine
 from gpud.show import headline
 from gpud.verbs.baseline import published_rows
 

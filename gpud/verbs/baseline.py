@@ -16,11 +16,11 @@ from gpud import client, output
 from gpud.agent.regression.commands import CPU, EVERYTHING, Choice, with_uuid
 from gpud.arguments import OK, parser
 from gpud.core.errors import ConfigError, GpudError
-from gpud.core.requests import AcceptRequest, ChoiceLine, ResetRequest
 from gpud.core.stats import compared, human
 from gpud.core.text import escaped
 from gpud.document.status import read
 from gpud.place import document, legible
+from gpud.requests import AcceptRequest, ChoiceLine, ResetRequest
 from gpud.show import figures, model
 from gpud.units import day
 from gpud.words import RATES, name_of

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from gpud import client
 from gpud.arguments import OK
-from gpud.core.requests import ForgetRequest, GpuLine
 from gpud.output import say
+from gpud.requests import ForgetRequest, GpuLine
 
 if TYPE_CHECKING:
     import argparse

@@ -20,7 +20,11 @@ from msgspec import structs
 from gpud import client, output
 from gpud.arguments import OK
 from gpud.core.errors import ConfigError, GpudError
-from gpud.core.requests import (
+from gpud.core.sample import SCHEMA_VERSION, Unit
+from gpud.core.stats import human
+from gpud.core.text import escaped
+from gpud.place import document
+from gpud.requests import (
     COLUMNS,
     HistoryRequest,
     RowLine,
@@ -28,10 +32,6 @@ from gpud.core.requests import (
     TelemetryLine,
     TelemetryRequest,
 )
-from gpud.core.sample import SCHEMA_VERSION, Unit
-from gpud.core.stats import human
-from gpud.core.text import escaped
-from gpud.place import document
 from gpud.show import model
 from gpud.show.telemetry import FIELDS
 from gpud.units import amount, spaced

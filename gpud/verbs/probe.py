@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from gpud import client, gpu_lock
 from gpud.arguments import INTERRUPTED, OK, PROBLEM
 from gpud.core.errors import NotRunningError
-from gpud.core.requests import BeginLine, ProbeRequest, RanLine, WaitLine
 from gpud.core.sample import SCHEMA_VERSION
 from gpud.core.text import escaped
 from gpud.output import plain
+from gpud.requests import BeginLine, ProbeRequest, RanLine, WaitLine
 from gpud.verbs.probe_outcome import ProbeOutcome
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from gpud.agent.measure.launch import Launcher
-    from gpud.core.requests import AnswerLine
     from gpud.core.settings import Settings
     from gpud.place import Place
+    from gpud.requests import AnswerLine
 
 TERMINATED: Final = 128 + signal.SIGTERM
 LOOK_S: Final = 0.25

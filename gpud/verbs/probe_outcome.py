@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import structs
 
 from gpud import output
-from gpud.core.requests import InventoryLine, NoHistoryLine, NotRunLine, RanLine, RefusedLine
 from gpud.core.sample import SCHEMA_VERSION, Inventory, Unit
 from gpud.core.stats import LATENCY_BOUNDS_S, human, median, merged
 from gpud.core.text import escaped
+from gpud.requests import InventoryLine, NoHistoryLine, NotRunLine, RanLine, RefusedLine
 from gpud.show import model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpud.core.requests import AnswerLine
     from gpud.core.sample import Buckets, Failure, Sample
+    from gpud.requests import AnswerLine
 
 FEWEST_RUNS: Final = 5
 """Fewer runs in the history are no baseline."""

@@ -17,7 +17,11 @@ from textual.widgets import OptionList
 
 from gpud import client
 from gpud.core.errors import GpudError
-from gpud.core.requests import (
+from gpud.core.stats import human
+from gpud.core.text import pasteable
+from gpud.document.status import Status
+from gpud.place import legible
+from gpud.requests import (
     AckRequest,
     AlertLine,
     BeginLine,
@@ -28,10 +32,6 @@ from gpud.core.requests import (
     TopRequest,
     WaitLine,
 )
-from gpud.core.stats import human
-from gpud.core.text import pasteable
-from gpud.document.status import Status
-from gpud.place import legible
 from gpud.show import top
 from gpud.show.headline import unacknowledged
 from gpud.show.top import Choices, Moment, Past, Process
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
 
-    from gpud.core.requests import AnswerLine, ApiRequest, GpuProcess
     from gpud.core.settings import Settings
     from gpud.place import Place
+    from gpud.requests import AnswerLine, ApiRequest, GpuProcess
     from gpud.show.view import Line, View
 
 T = TypeVar("T")

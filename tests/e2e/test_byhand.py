@@ -32,9 +32,9 @@ from gpud.child import summary
 from gpud.child.probes import cpu_matmul
 from gpud.core import advice
 from gpud.core.advice import Situation
-from gpud.core.requests import ProbeRequest, RanLine, WaitLine
 from gpud.core.sample import Backend, RunReport, Skip, Unit
 from gpud.core.settings import LOCK, parse
+from gpud.requests import ProbeRequest, RanLine, WaitLine
 from tests.e2e.driven import virtual_python
 from tests.e2e.program import Program, alive, as_nobody, cuda, program
 from tests.waiting import LIMIT_S, until
@@ -42,8 +42,8 @@ from tests.waiting import LIMIT_S, until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpud.core.requests import ProbeLine
     from gpud.core.sample import Condition
+    from gpud.requests import ProbeLine
 
 TERMINAL = {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
 

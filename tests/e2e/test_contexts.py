@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud import client
-from gpud.core.requests import ContextsRequest, WaitLine
+from gpud.requests import ContextsRequest, WaitLine
 from tests.e2e.program import QUICK, Program, cuda, only, program
 from tests.e2e.test_boot import LINUX, WSL2
 from tests.waiting import until

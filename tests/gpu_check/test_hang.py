@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.core.requests import ContextsRequest, WaitLine
+from gpud.requests import ContextsRequest, WaitLine
 from tests.gpu_check.building import ROOT
 from tests.gpu_check.test_command import GIVEN, SCRIPT, using
 from tests.serving import listening
@@ -22,7 +22,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
 
-    from gpud.core.requests import AnswerLine, ApiRequest
+    from gpud.requests import AnswerLine, ApiRequest
 
 WSL2, LINUX = "6.6.87.2-microsoft-standard-WSL2", "6.8.0-45-generic"
 LIMIT_S = 10

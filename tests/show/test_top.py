@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.core.requests import GpuProcess
 from gpud.document.status import Status, read
+from gpud.requests import GpuProcess
 from gpud.show import top
 from gpud.show.top import Choices, Moment, Past, Process
 from gpud.show.view import View, text

@@ -12,7 +12,6 @@ import pytest
 from gpud.agent.measure.session import chosen
 from gpud.child import summary
 from gpud.core.errors import ConfigError
-from gpud.core.requests import NotRunLine, RanLine, Usual
 from gpud.core.sample import (
     Backend,
     Device,
@@ -26,6 +25,7 @@ from gpud.core.sample import (
     Skip,
     Unit,
 )
+from gpud.requests import NotRunLine, RanLine, Usual
 from gpud.verbs.probe_outcome import ProbeOutcome, percent
 from tests.standins.build import build_libcuda
 from tests.verbs.homes import called, configured, started

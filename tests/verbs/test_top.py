@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpud.agent.regression.commands import ALERT_ACKNOWLEDGED
-from gpud.core.requests import GpuProcess, TopLine
+from gpud.requests import GpuProcess, TopLine
 from tests import serving
 from tests.terminals import Window, window
 from tests.verbs import decisions, homes

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from gpud.agent.history import queries
 from gpud.agent.history.records import Finite, Flags, RecordBody, typed
 from gpud.agent.history.schema import CPU, FURTHEST_S, HOUR_S
-from gpud.core.requests import RowLine
+from gpud.requests import RowLine
 
 if TYPE_CHECKING:
     import sqlite3

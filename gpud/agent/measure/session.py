@@ -32,7 +32,11 @@ from gpud.agent.telemetry.answers import Telemetry
 from gpud.agent.telemetry.collection import SourceContext
 from gpud.agent.telemetry.sources import dxg
 from gpud.core.errors import ConfigError, StoreError
-from gpud.core.requests import (
+from gpud.core.sample import Backend, Inventory, RunReport, Skip
+from gpud.core.stats import median
+from gpud.core.text import escaped
+from gpud.gpu_lock import holder_of
+from gpud.requests import (
     BeginLine,
     InventoryLine,
     NoHistoryLine,
@@ -42,10 +46,6 @@ from gpud.core.requests import (
     Usual,
     WaitLine,
 )
-from gpud.core.sample import Backend, Inventory, RunReport, Skip
-from gpud.core.stats import median
-from gpud.core.text import escaped
-from gpud.gpu_lock import holder_of
 from gpud.words import because
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from gpud.agent.measure.launch import Launcher
     from gpud.agent.measure.pipeline import Pipeline
     from gpud.agent.state.board import States
-    from gpud.core.requests import ProbeLine, ProbeRequest
     from gpud.core.sample import Device, Job, ProbeSpec
     from gpud.core.settings import Settings
+    from gpud.requests import ProbeLine, ProbeRequest
 
 PATIENCE_S: Final = 120.0
 """Another process may be measuring; nothing is measured beside it."""

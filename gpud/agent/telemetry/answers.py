@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from gpud.agent.memo import memo
-from gpud.core.requests import GpuProcess
 from gpud.core.sample import Absent, Reading
 from gpud.core.telemetry import SEES_A_GPU
+from gpud.requests import GpuProcess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,9 +17,9 @@ import pytest
 
 from gpud import cli
 from gpud.agent.history import queries, retention
-from gpud.core.requests import COLUMNS
 from gpud.core.sample import Flag
 from gpud.document.machine import ListedGpu
+from gpud.requests import COLUMNS
 from tests import serving
 from tests.events import made
 from tests.histories import BEGUN_S, DAY_S, HOUR_S, done, failed, hours, opened, run

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gpud.agent import compose
-from gpud.core.requests import ProbeRequest
 from gpud.place import Place
+from gpud.requests import ProbeRequest
 from gpud.verbs import probe
 from gpud.verbs.probe_outcome import ProbeOutcome
 from tests.e2e.program import cuda, nvml

@@ -18,7 +18,7 @@ from gpud.agent.regression.commands import (
 )
 from gpud.agent.serve.local import choosing, exporting
 from gpud.core.errors import GpudError
-from gpud.core.requests import (
+from gpud.requests import (
     AcceptRequest,
     AckRequest,
     AlertLine,
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from gpud.agent.serve.local.watching import Watching
     from gpud.agent.state.changes import ChangeDetection
     from gpud.agent.state.snapshot import Snapshot
-    from gpud.core.requests import AnswerLine, ApiRequest
     from gpud.core.settings import Settings
+    from gpud.requests import AnswerLine, ApiRequest
 
 BUSY: Final = "somebody else's gpud probe runs, and another waits for its end"
 

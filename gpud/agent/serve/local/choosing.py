@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gpud.agent.state.snapshot import Snapshot
-    from gpud.core.requests import AcceptRequest
     from gpud.document.machine import Expected
+    from gpud.requests import AcceptRequest
 
 ALL: Final = "all"
 LISTS_ALERTS: Final = "`gpud alerts` lists the alerts with their IDs"

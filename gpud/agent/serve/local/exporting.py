@@ -14,15 +14,15 @@ from gpud.agent.history import export, queries, reader, telemetry
 from gpud.agent.history.export import Selection
 from gpud.agent.history.schema import CPU, HOUR_S, MINUTE_S
 from gpud.core.errors import ConfigError
-from gpud.core.requests import RowsLine, TelemetryLine, encoded
 from gpud.core.text import escaped
+from gpud.requests import RowsLine, TelemetryLine, encoded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
     from gpud.agent.history.telemetry import TelemetryRow
-    from gpud.core.requests import AnswerLine, HistoryRequest, RowLine, TelemetryRequest
     from gpud.core.sample import ProbeSpec
+    from gpud.requests import AnswerLine, HistoryRequest, RowLine, TelemetryRequest
 
 T = TypeVar("T")
 

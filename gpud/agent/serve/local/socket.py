@@ -20,7 +20,8 @@ import msgspec
 import structlog
 
 from gpud.core.errors import ConfigError, GpudError
-from gpud.core.requests import (
+from gpud.core.settings import SOCKET
+from gpud.requests import (
     LARGEST_REQUEST,
     AnswerLine,
     ApiRequest,
@@ -28,7 +29,6 @@ from gpud.core.requests import (
     ErrorLine,
     encoded,
 )
-from gpud.core.settings import SOCKET
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

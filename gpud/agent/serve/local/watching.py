@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from gpud.agent.measure import conditions
 from gpud.agent.state import status, telemetry
 from gpud.core.errors import TelemetryError
-from gpud.core.requests import TopLine
 from gpud.core.wsl import is_wsl2
+from gpud.requests import TopLine
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from gpud.agent.telemetry.answers import LiveAnswer
     from gpud.agent.telemetry.collection import Collection
     from gpud.core.clock import Instant
-    from gpud.core.requests import GpuProcess
     from gpud.core.settings import Settings
+    from gpud.requests import GpuProcess
 
 EVERY_S: Final = 1.0
 SHARED_S: Final = 0.8

@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from gpud.core.requests import ApiRequest
+from gpud.requests import ApiRequest
 from tests.e2e.program import Program, only, program
 
 NAMES = [kind.__struct_config__.tag for kind in typing.get_args(ApiRequest)]

@@ -23,7 +23,7 @@ from gpud import client
 from gpud.agent.serve.local import socket as server
 from gpud.agent.serve.local.socket import MOST, MOST_PER_UID
 from gpud.core.errors import ConfigError, GpudError, NotRunningError
-from gpud.core.requests import (
+from gpud.requests import (
     AckRequest,
     AlertLine,
     AnswerLine,

@@ -15,9 +15,9 @@ from gpud.agent.state import status as documents
 from gpud.agent.state.board import Board
 from gpud.agent.telemetry import collection
 from gpud.agent.telemetry.collection import Collection, SourceContext
-from gpud.core.requests import GpuProcess, TopLine
 from gpud.core.settings import parse
 from gpud.document.status import Status
+from gpud.requests import GpuProcess, TopLine
 from gpud.show.gpus import by_gpu
 from tests.agent.telemetry.nvml_source import Clock
 from tests.events import made, post, source_answered
