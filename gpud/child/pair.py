@@ -24,7 +24,7 @@ PIECE = 8 << 20
 CLEARED = 0xFF
 
 
-class Pair(Record):
+class GpuPair(Record):
     """Buffers of one size; copies are of their first bytes."""
 
     gpu: Gpu
@@ -40,10 +40,10 @@ class Pair(Record):
             FROM: self.peer.copy_from(self.here, there),
         }
 
-    def part(self, size: int) -> Pair:
+    def part(self, size: int) -> GpuPair:
         """Give the beginnings of both buffers."""
         here, there = Buffer(self.here.address, size), Buffer(self.there.address, size)
-        return Pair(self.gpu, self.peer, here, there)
+        return GpuPair(self.gpu, self.peer, here, there)
 
     def write(self, content: Callable[[int, int], bytes]) -> None:
         """Write ``content(place, size)`` to the first GPU's buffer."""
@@ -75,12 +75,12 @@ def second(gpu: Gpu) -> Peer:
     return gpu.peer
 
 
-def paired(gpu: Gpu, peer: Peer, size: int) -> Pair:
+def paired(gpu: Gpu, peer: Peer, size: int) -> GpuPair:
     """Take a buffer on each. ``Errors: ProbeError``."""
     here = gpu.alloc(size)
     with peer.current() as other:
         there = other.alloc(size)
-    return Pair(gpu, peer, here, there)
+    return GpuPair(gpu, peer, here, there)
 
 
 def without_access(modes: tuple[str, ...], refusal: Failure | None) -> tuple[Missing, ...]:

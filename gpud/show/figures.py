@@ -259,7 +259,7 @@ def slower_by(metric: Metric) -> model.Text:
     return model.Mark("failed", words) if metric.fires and ratio > 1 + ALIKE else words
 
 
-def _past(shown: model.Input, metric: Metric) -> model.Past:
+def _past(shown: model.Input, metric: Metric) -> model.RecentValues:
     """Return times and medians of the latest clean runs, the oldest first."""
     run, sample = metric.run, metric.sample
     series = {
@@ -273,8 +273,8 @@ def _past(shown: model.Input, metric: Metric) -> model.Past:
     for recent in shown.document.recent:
         if (recent.uuid, recent.probe, recent.mode) == (uuid, run.probe, sample.mode):
             at_s = [recent.from_s + after_s for after_s in recent.after_s]
-            return model.Past(series, at_s, recent.medians)
-    return model.Past(series)
+            return model.RecentValues(series, at_s, recent.medians)
+    return model.RecentValues(series)
 
 
 def _chart(shown: model.Input, metric: Metric) -> model.Chart:

@@ -126,7 +126,7 @@ def headings(
     )
 
 
-class Past(msgspec.Struct, frozen=True):
+class RecentValues(msgspec.Struct, frozen=True):
     """A series as a line of small bars. ``series`` names it for a script that knows more of it."""
 
     series: Mapping[str, str]
@@ -145,7 +145,7 @@ class Table(Block, frozen=True):
     caption: str
     columns: Sequence[Heading]
     rows: Sequence[Sequence[Text]]
-    past: Sequence[Past] = ()
+    past: Sequence[RecentValues] = ()
     limit: int = 60
     terminal: int = 60
     more: Text = None

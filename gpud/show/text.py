@@ -188,7 +188,7 @@ def _row(
     return f"{INDENT}{INDENT.join(aligned)}".rstrip()
 
 
-def _bars(past: model.Past, view: View, room: int) -> str:
+def _bars(past: model.RecentValues, view: View, room: int) -> str:
     width = PIPED_BARS if view.height is None else min(room - len(INDENT), MOST_BARS)
     if width < LEAST_BARS:
         return ""

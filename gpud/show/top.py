@@ -71,7 +71,7 @@ class Process(NamedTuple):
 
 
 @dataclass
-class Past:
+class SecondsPast:
     """What is drawn of each GPU over time, the oldest first, as far as it was seen.
 
     Shapes: a count of all readings, the moment, and a number or None for each of ``GRAPHS``.
@@ -135,7 +135,9 @@ def numbers(document: Status) -> list[int]:
     return sorted(here)
 
 
-def screen(moment: Moment, past: Past, chosen: Choices, now_s: float, view: View) -> list[Line]:
+def screen(
+    moment: Moment, past: SecondsPast, chosen: Choices, now_s: float, view: View
+) -> list[Line]:
     """Draw everything, what is wrong first; nothing is wider than the view."""
     document = moment.document
     shown = model.Input(document, brief=True)
@@ -167,7 +169,7 @@ def _paced(moment: Moment, chosen: Choices) -> Line:
     return line(Span(f"  telemetry {pace}{read}; {chosen.zoom} in a column", QUIET))
 
 
-def _gpu(moment: Moment, past: Past, gpu: int, zoom: int, view: View) -> Iterator[Line]:
+def _gpu(moment: Moment, past: SecondsPast, gpu: int, zoom: int, view: View) -> Iterator[Line]:
     document = moment.document
     readings = by_gpu(document).get(gpu, Readings())
     device = next((d for u, d in document.devices.items() if document.gpus[u].number == gpu), None)

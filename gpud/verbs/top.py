@@ -34,7 +34,7 @@ from gpud.requests import (
 )
 from gpud.show import top
 from gpud.show.headline import unacknowledged
-from gpud.show.top import Choices, Moment, Past, Process
+from gpud.show.top import Choices, Moment, Process, SecondsPast
 from gpud.show.view import BAD, HEAD, QUIET, Span, line, narrowed
 from gpud.verbs import screen
 from gpud.verbs.screen import FullScreen
@@ -73,8 +73,8 @@ class Top(FullScreen):
     """The screen, and two threads: one follows the agent, one does what was asked for."""
 
     CSS = f"""{FullScreen.CSS}
-    Choice {{ align: center middle; background: ansi_default; }}
-    Choice OptionList {{ width: 30; height: auto; max-height: 80%; scrollbar-size: 0 0;
+    ChoiceScreen {{ align: center middle; background: ansi_default; }}
+    ChoiceScreen OptionList {{ width: 30; height: auto; max-height: 80%; scrollbar-size: 0 0;
       border: none; background: ansi_default; color: ansi_default; }}
     """
     BINDINGS: ClassVar = [
@@ -97,7 +97,7 @@ class Top(FullScreen):
     ) -> None:
         super().__init__(colour)
         self._place, self._settings = place, settings
-        self._past, self._chosen = Past(), Choices()
+        self._past, self._chosen = SecondsPast(), Choices()
         self._moment = self._taken(first)
         self._past.take(self._moment.document)
         self._lines = lines
@@ -209,7 +209,7 @@ class Top(FullScreen):
                 names = () if name == ALL else (name,)
                 self._do(ProbeRequest(names=names, gpus=gpus.get(name, uuids)))
 
-        self.push_screen(Choice([*gpus, ALL]), run)
+        self.push_screen(ChoiceScreen([*gpus, ALL]), run)
 
     def _do(self, request: ApiRequest) -> None:
         """Ask the agent for it, one thing at a time."""
@@ -234,7 +234,7 @@ class Top(FullScreen):
         self.draw()
 
 
-class Choice(ModalScreen[str | None]):
+class ChoiceScreen(ModalScreen[str | None]):
     """Names, of which one may be chosen; Escape chooses none."""
 
     BINDINGS: ClassVar = [Binding("escape,q", "dismiss(None)")]

@@ -27,10 +27,10 @@ def run(run_dir: Path, place: Place, *, every_s: float, colour: str) -> int:
     Errors: ``ConfigError`` where there is no terminal to draw on.
     """
     screen.check(f"watch -n {every_s:g} gpud status")
-    return screen.run(Watch(run_dir, place, every_s, colour))
+    return screen.run(WatchScreen(run_dir, place, every_s, colour))
 
 
-class Watch(FullScreen):
+class WatchScreen(FullScreen):
     """The document that was published last, read anew every ``every_s`` seconds."""
 
     def __init__(self, run_dir: Path, place: Place, every_s: float, colour: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from gpud.document.status import Status, read
 from gpud.requests import GpuProcess
 from gpud.show import top
-from gpud.show.top import Choices, Moment, Past, Process
+from gpud.show.top import Choices, Moment, Process, SecondsPast
 from gpud.show.view import View, text
 from tests import snapshots
 from tests.show import documents
@@ -33,7 +33,7 @@ def used(at_s: float, ratio: float | None) -> Status:
 
 def graph(readings: Iterable[tuple[float, float | None]], zoom: int = 1, width: int = 60) -> str:
     """What stands behind the use of the GPU."""
-    past, document = Past(), used(0, 0)
+    past, document = SecondsPast(), used(0, 0)
     for at_s, ratio in readings:
         document = used(at_s, ratio)
         past.take(document)
@@ -71,7 +71,7 @@ def test_nothing_is_wider_than_the_terminal_and_nothing_foreign_steers_it(
     for made in (full(), documents.of(snapshots.bare()), two_gpus()):
         moment = Moment(read(made), HOSTILE, {0: processes}, {1: HOSTILE})
         for gpu in (0, 1):
-            lines = top.screen(moment, Past(), Choices(gpu, sort), NOW_S, View(width, 24))
+            lines = top.screen(moment, SecondsPast(), Choices(gpu, sort), NOW_S, View(width, 24))
             for row in (*lines, *top.help_screen(View(width, 24))):
                 assert len(text(row)) <= width
                 assert text(row).isprintable()
@@ -82,7 +82,7 @@ def test_processes_are_sorted_and_what_does_not_fit_is_counted() -> None:
 
     def rows(sort: str) -> list[str]:
         moment = Moment(read(full()), None, {0: processes[::-1]})
-        lines = top.screen(moment, Past(), Choices(0, sort), NOW_S, View(100, 60))
+        lines = top.screen(moment, SecondsPast(), Choices(0, sort), NOW_S, View(100, 60))
         texts = [text(each) for each in lines]
         return texts[texts.index(f"Processes 10, by {sort}") + 2 :]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpud.child.cuda_gpu import Gpu
-    from gpud.child.pair import Pair
+    from gpud.child.pair import GpuPair
     from gpud.child.progress import Budget
     from gpud.child.throughput import TimedBatches
 
@@ -87,7 +87,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     )
 
 
-def _fitting(pilot: Pair, content: Callable[[int, int], bytes], most: int) -> int:
+def _fitting(pilot: GpuPair, content: Callable[[int, int], bytes], most: int) -> int:
     """Choose a size whose copy takes ``COPY_S`` at most, and whose way to the host ``VERIFY_S``."""
     gpu, size = pilot.gpu, pilot.here.size
     before_s = gpu.busy_s
@@ -101,7 +101,7 @@ def _fitting(pilot: Pair, content: Callable[[int, int], bytes], most: int) -> in
     return most
 
 
-def _measured(pair: Pair, budget: Budget, prefix: str, done: int = 0) -> dict[str, TimedBatches]:
+def _measured(pair: GpuPair, budget: Budget, prefix: str, done: int = 0) -> dict[str, TimedBatches]:
     """Measure both directions, each with its part of the GPU time left; both GPUs take it."""
     series = {}
     for place, (mode, call) in enumerate(pair.calls(pair.here.size).items(), done):

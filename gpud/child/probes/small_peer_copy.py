@@ -16,7 +16,7 @@ from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
-    from gpud.child.pair import Pair
+    from gpud.child.pair import GpuPair
     from gpud.child.progress import Budget
     from gpud.core.sample import Sample
 
@@ -67,7 +67,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     return Outcome(tuple(samples), missing, {**facts(peer, refusal), **conditions})
 
 
-def _measured(pair: Pair, budget: Budget, prefix: str) -> list[Sample]:
+def _measured(pair: GpuPair, budget: Budget, prefix: str) -> list[Sample]:
     """Time both directions, and account for what both GPUs have worked."""
     gpu, calls = pair.gpu, pair.calls(SIZE)
     samples = []

@@ -160,7 +160,7 @@ def _table(table: model.Table) -> Html:
     marks = [' class="n"' if column.number else "" for column in table.columns]
     ends = [(f"<td{mark}>", "</td>") for mark in marks]
     ends[0] = (f'<th scope="row"{marks[0]}>', "</th>")
-    past: Sequence[model.Past | None] = table.past or [None] * len(table.rows)
+    past: Sequence[model.RecentValues | None] = table.past or [None] * len(table.rows)
     rows = Html("".join(map(partial(_row, ends), table.rows[: table.limit], past)))
     heads = [
         el("th", column.heading, scope="col", class_="n" if column.number else None)
@@ -187,7 +187,7 @@ def _table(table: model.Table) -> Html:
 
 
 def _row(
-    ends: Sequence[tuple[str, str]], row: Sequence[model.Text], past: model.Past | None
+    ends: Sequence[tuple[str, str]], row: Sequence[model.Text], past: model.RecentValues | None
 ) -> str:
     cells = [
         f"{opens}{inline(cell)}{closes}" for (opens, closes), cell in zip(ends, row, strict=True)
