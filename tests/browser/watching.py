@@ -18,9 +18,11 @@ AXE: Final = files("axe_playwright_python") / "axe.min.js"
 TAGS: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 REFUSED: Final = """addEventListener("securitypolicyviolation", (event) =>
   console.error("policy", event.violatedDirective, event.blockedURI, event.sourceFile))"""
-SETTLED: Final = """() => [...document.querySelectorAll("[data-chart]")].every((one) =>
-  !one.checkVisibility() || one.hasAttribute("data-drawn") ||
-  one.getBoundingClientRect().top > innerHeight)"""
+SETTLED: Final = """() => [...document.querySelectorAll("[data-chart]")].every((one) => {
+  const { top, bottom } = one.getBoundingClientRect();
+  const isSeen = one.checkVisibility() && top <= innerHeight && bottom >= 0;
+  return !isSeen || one.hasAttribute("data-drawn");
+})"""
 
 NOTICED: Final = "(one) => one.matches('[data-drawn], [aria-busy]')"
 
