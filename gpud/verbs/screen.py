@@ -27,7 +27,7 @@ from gpud.core.errors import ConfigError
 from gpud.show.view import QUIET, Span, View, line, narrowed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from textual.app import ComposeResult
 
@@ -57,10 +57,21 @@ class Lines(ScrollView, can_focus=True):
 
     DEFAULT_CSS = "Lines { scrollbar-size: 0 0; } Lines:focus { background-tint: 0%; }"
 
-    def __init__(self, *, colour: bool, id: str) -> None:  # noqa: A002  # Textual's name
+    def __init__(
+        self,
+        *,
+        colour: bool,
+        resized: Callable[[], None],
+        id: str,  # noqa: A002  # Textual's name
+    ) -> None:
         super().__init__(id=id)
         self._colour = colour
+        self._resized = resized
         self._lines: Sequence[Line] = ()
+
+    def on_resize(self) -> None:
+        """Let everything be drawn for another size, once it is laid out."""
+        self._resized()
 
     def show(self, lines: Sequence[Line]) -> None:
         """Take other lines, and draw the rows that changed."""
@@ -106,7 +117,9 @@ class FullScreen(App[int]):
         super().__init__(ansi_color=True)
         coloured = output.coloured(colour, sys.stdout)
         self._ascii_only = output.ascii_only(sys.stdout)  # Textual puts itself in its place
-        self.body, self.bottom = (Lines(colour=coloured, id=name) for name in ("body", "foot"))
+        self.body, self.bottom = (
+            Lines(colour=coloured, resized=self.draw, id=name) for name in ("body", "foot")
+        )
 
     def compose(self) -> ComposeResult:
         """Lay the two out."""
@@ -120,10 +133,6 @@ class FullScreen(App[int]):
         for number in ENDS:
             loop.add_signal_handler(number, partial(self.exit, 128 + number))
         self.body.focus()
-
-    def on_resize(self) -> None:
-        """Draw for another size."""
-        self.call_after_refresh(self.draw)
 
     def action_leave(self, code: int) -> None:
         """End with an exit code."""
