@@ -16,6 +16,7 @@ HEAD, QUIET, GOOD, UNSURE, BAD = "bold", "dim", "green", "yellow", "bold red"
 """Styles, by the names of ``gpud.output``."""
 PIPED: Final = 100
 """Columns of a sentence where nobody looks at a terminal."""
+NO_BREAK: Final = "\N{NO-BREAK SPACE}"
 NARROWEST: Final = 20
 ASCII: Final = str.maketrans(
     {"µ": "u", "≤": "<=", "°": "", "…": "~", "\N{EN DASH}": "-", "±": "+-", "→": "->"}
@@ -58,8 +59,8 @@ def text(drawn: Line) -> str:
 def narrowed(drawn: Sequence[Line], view: View) -> list[Line]:
     """Break what is too wide, below its own indent, and leave ASCII where it must be.
 
-    In a pipe rows of tables stay whole. A line of several styles keeps them where it fits, and the
-    first one's style where it does not.
+    In a pipe rows of tables stay whole. An address stays beside its name. A line of several styles
+    keeps them where it fits, and the first one's style where it does not.
     """
     shown: list[Line] = []
     for each in drawn:
@@ -73,6 +74,7 @@ def narrowed(drawn: Sequence[Line], view: View) -> list[Line]:
             continue
         indent = " " * min(len(whole) - len(whole.lstrip()) + 2, view.width // 2)
         style = next((span.style for span in spans if span.text.strip()), PLAIN)
-        parts = wrap(whole, max(view.width, NARROWEST), subsequent_indent=indent)
-        shown += [(Span(part, style),) for part in parts]
+        together = whole.replace(" http", f"{NO_BREAK}http")
+        parts = wrap(together, max(view.width, NARROWEST), subsequent_indent=indent)
+        shown += [(Span(part.replace(NO_BREAK, " "), style),) for part in parts]
     return shown

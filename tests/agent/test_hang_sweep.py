@@ -17,7 +17,7 @@ from gpud.agent.state.board import Board
 from gpud.child import probes
 from gpud.core.sample import Job, Reason, RunReport, Skip
 from tests import snapshots
-from tests.child.running import GPU
+from tests.child.running import gpus_of
 from tests.child.sweep import CALLED, Subject, Sweep, linked, sweeping
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ async def hung(hang: Hang, library: Path) -> Outcome:
     spec = replace(module.SPEC, budget_s=NEVER_S)
     job = Job(
         hang.subject.name,
-        gpu=GPU,
+        **gpus_of(hang.subject.name),
         cuda_library=str(library),
         budget_s=NEVER_S,
         start_limit_s=NEVER_S,

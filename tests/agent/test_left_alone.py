@@ -20,7 +20,7 @@ from gpud.child.probes import cpu_call, event
 from gpud.core.sample import Job, Reason, Skip
 from tests import snapshots
 from tests.agent.leaping import Clock
-from tests.child.running import CHILD, GPU
+from tests.child.running import CHILD, GPU, gpus_of
 from tests.child.sweep import CALLED, INVENTORY, Subject, Sweep, linked, sweeping
 from tests.waiting import LIMIT_S, until
 
@@ -75,7 +75,12 @@ class Hung:
 
     async def run(self) -> RunReport | None:
         """Do what comes to the function; None for the list of GPUs, which must have failed."""
-        job = Job(gpu=GPU, cuda_library=str(self.library), budget_s=NEVER_S, start_limit_s=NEVER_S)
+        job = Job(
+            **gpus_of(self.subject.name),
+            cuda_library=str(self.library),
+            budget_s=NEVER_S,
+            start_limit_s=NEVER_S,
+        )
         if self.subject.name == INVENTORY:
             failure = (await self.launcher.inventory(replace(job, gpu=None))).failure
             assert failure is None or failure.reason is Reason.HUNG

@@ -64,9 +64,10 @@ LATER = re.compile(r"^(?:# \w+ )?gpud_store_.*\n", re.MULTILINE)
 OWN_LABELS = re.compile(r'(?<=[{,])(version|python|hostname|machine_id)="[^"]*"')
 MOMENTS = re.compile(
     r"\d+ s ago|(?<=\()\d+ (?:s|min)(?=\))|\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?"
-    r"|(?<=^gpud )[\d.]+|(?<=^What gpud takes: ).+(?=, page)",
+    r"|(?<=^gpud )[\d.]+",
     re.MULTILINE,
 )
+COST = re.compile(r"(?<=^What gpud takes: ).+?,\s+(?=page)", re.MULTILINE | re.DOTALL)
 TROUBLE = re.compile(r"exception|traceback|job_failed", re.IGNORECASE)
 
 WSL2_LOG = (*BOOT, *HEALTHY, *BOOT[:3])
@@ -267,7 +268,7 @@ def _verdict(running: _Machine) -> str:
         (str(running.port), "PORT"),
     ):
         text = text.replace(what, shown)
-    return MOMENTS.sub("MASKED", text)
+    return MOMENTS.sub("MASKED", COST.sub("MASKED, ", text))
 
 
 def _checked(running: _Machine) -> list[dict[str, str]] | None:

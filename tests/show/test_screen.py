@@ -87,6 +87,8 @@ def test_pipe_gets_sentences_as_wide_as_a_page_and_rows_whole(state: str) -> Non
     assert all(len(line) <= PIPED or "  " in line.strip() for line in shown)
     words = " ".join(" ".join(screen(made, View(sys.maxsize))).split())
     assert " ".join(" ".join(shown).split()) == words  # nothing is left out
+    (address,) = re.findall(r"page http\S+", words)
+    assert any(address in line for line in shown), "for a script that looks for it"
 
 
 def test_screen_that_is_not_high_enough_has_the_metrics_that_matter_and_the_slower_ones() -> None:
