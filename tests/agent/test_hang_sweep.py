@@ -18,7 +18,7 @@ from gpud.child import probes
 from gpud.core.sample import Job, Reason, RunReport, Skip
 from tests import snapshots
 from tests.child.running import gpus_of
-from tests.child.sweep import CALLED, Subject, Sweep, linked, sweeping
+from tests.child.sweep import CALLED, Subject, Sweep, devices, linked, sweeping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ NEVER_S = 100.0
 """Budget and limit of a child, the largest there are: its alarm is sent when it hangs."""
 START_UP = {
     name for name in CALLED if name.startswith(("cuInit", "cuDevice", "cuDriver", "cuModule"))
-} - {"cuModuleGetFunction", "cuModuleGetGlobal_v2"} | {
+} - {"cuDeviceCanAccessPeer", "cuModuleGetFunction", "cuModuleGetGlobal_v2"} | {
     "cuCtxSetCurrent",
     "cuEventCreate",
     "cuStreamCreate",
@@ -157,7 +157,7 @@ def test_hang_at_any_call_blocks_no_other_task_and_opens_the_breaker(
     cases = {}
     for number, hang in enumerate(hangs(sweep)):
         own = tmp_path / str(number)
-        script = f"log {own}/calls\nhang {hang.function} {hang.after}\n"
+        script = f"{devices(hang.subject)}log {own}/calls\nhang {hang.function} {hang.after}\n"
         cases[hang] = linked(sweep.library(hang.subject), own, script)
     for hang, what in asyncio.run(all_hung(cases)).items():
         assert_named(hang, what.report)

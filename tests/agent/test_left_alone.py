@@ -21,7 +21,7 @@ from gpud.core.sample import Job, Reason, Skip
 from tests import snapshots
 from tests.agent.leaping import Clock
 from tests.child.running import CHILD, GPU, gpus_of
-from tests.child.sweep import CALLED, INVENTORY, Subject, Sweep, linked, sweeping
+from tests.child.sweep import CALLED, INVENTORY, Subject, Sweep, devices, linked, sweeping
 from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Hung:
         self.fifo = place.with_suffix(".fifo")
         os.mkfifo(self.fifo)
         self._calls = place / "calls"
-        script = f"log {self._calls}\nstall {function} {self.fifo}\n"
+        script = f"{devices(subject)}log {self._calls}\nstall {function} {self.fifo}\n"
         self.library = linked(sweep.library(subject), place, script)
         self._traces = place
         # Detached: the child is what the launcher knows, and its tracer a process beside it.

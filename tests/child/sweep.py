@@ -144,7 +144,7 @@ class Sweep:
         for subject, script in subjects:
             name = str(next(self._numbers))
             place = places[name] = self._folder / name
-            own = f"devices {len(gpus_of(subject.name))}\nlog {place}/calls\n{script}"
+            own = f"{devices(subject)}log {place}/calls\n{script}"
             library = linked(self.library(subject), place, own)
             listing = subject.name == INVENTORY
             target = {} if listing else {"probe": subject.name, **gpus_of(subject.name)}
@@ -160,6 +160,11 @@ class Sweep:
         for place in places.values():
             shutil.rmtree(place)
         return runs
+
+
+def devices(subject: Subject) -> str:
+    """Give the line of a script for as many GPUs as a probe works on."""
+    return f"devices {len(gpus_of(subject.name))}\n"
 
 
 def linked(library: Path, place: Path, script: str) -> Path:

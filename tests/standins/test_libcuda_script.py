@@ -77,8 +77,8 @@ def test_a_stalled_call_goes_on_when_its_file_answers(tmp_path: Path) -> None:
         [sys.executable, "-I", "-c", program], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout
-        with log.open() as called:
-            assert [called.readline() for _ in range(2)] == ["cuInit\n"] * 2
+        with log.open("r+b", buffering=0) as called:  # open for both: without a writer is no end
+            assert [called.readline() for _ in range(2)] == [b"cuInit\n"] * 2
             assert process.stdout.readline() == "0\n"
             assert not select.select([process.stdout], [], [], 0.1)[0]
             for _ in range(2):  # every call from then on waits for a byte of its own
