@@ -34,7 +34,7 @@ from gpud.reports import published_by, root_report
 FILE_LIMIT = 1024 * 1024
 REPORT_LIMIT = 4 * 1024 * 1024
 AGENT_STALE_AFTER_S = 60.0
-"""The agent writes after a change, at most once a second; root's beat is one every 5 s."""
+"""The agent writes after a change, and without one every 6 s."""
 NO_STATUS = Status()
 MOST_NAMES = 4096
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

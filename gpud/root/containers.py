@@ -53,8 +53,8 @@ LOOK_EVERY_S: Final = 600.0
 """A toolkit that was just installed, or an image just pulled, is noticed this soon."""
 SETTLE_S: Final = 3.0
 """A dockerd that has just come is left to its own start, and so is the agent."""
-ANNOUNCE_S: Final = 5.0
-"""The agent reads the report every second and its own runs take less than the rest."""
+ANNOUNCE_S: Final = 6.0
+"""The agent reads the report every 2 s and its own runs take less than the rest."""
 RETRY_S: Final = 900.0
 """After a failure; it doubles with each further one up to the interval."""
 STOP_S: Final = 30

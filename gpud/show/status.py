@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 STYLES: Final = (GOOD, UNSURE, BAD)
 STALE_FROM_S: Final = 10.0
-"""From when on it is said how old the document is: a living agent writes it every 5 s."""
+"""From when on it is said how old the document is: a living agent writes it every 6 s."""
 BRIEF: Final = frozenset(
     {"alerts", "faults", "docker", "gpus", "figures", "events", "skips", "health", "cost"}
 )

@@ -199,7 +199,8 @@ def _gpu(moment: Moment, past: SecondsPast, gpu: int, zoom: int, view: View) -> 
 
 def _processes(moment: Moment, gpu: int, sort: str, view: View) -> Iterator[Line]:
     if gpu not in moment.processes:
-        why = moment.untold.get(gpu) or f"telemetry {moment.pause}"
+        paused = f"telemetry {moment.pause}" if moment.pause else "NVML lists no such GPU"
+        why = moment.untold.get(gpu, paused)
         yield line(Span("Processes: ", HEAD), Span(f"not known: {why}", QUIET))
         return
     processes = sorted(moment.processes[gpu], key=SORTS[sort])  # type: ignore[arg-type]

@@ -10,13 +10,14 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import gpud
 from gpud import client, portholder
 from gpud.arguments import OK
-from gpud.core.errors import AlreadyRunning, DeniedError
+from gpud.core.errors import AlreadyRunning, DeniedError, GpudError
 from gpud.output import say
 from gpud.place import document
 from gpud.reports import latest_root_report
@@ -107,9 +108,15 @@ def _dockerd_up(settings: Settings) -> bool:
 
 
 def _await_agent(run_dir: Path) -> None:
-    """Wait a moment for the agent to publish and to listen: whoever asks next gets an answer."""
+    """Wait a moment for the agent to publish and to listen: whoever asks next gets an answer.
+
+    Errors: none; what cannot be read is for whoever asks to report.
+    """
     deadline_s = time.monotonic() + ANSWERS_S
-    while not (client.listens(run_dir) and document(run_dir)) and time.monotonic() < deadline_s:
+    while time.monotonic() < deadline_s:
+        with suppress(GpudError):
+            if client.listens(run_dir) and document(run_dir):
+                return
         time.sleep(0.02)
 
 

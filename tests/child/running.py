@@ -127,7 +127,7 @@ def scripted(
     return run(probe, build_libcuda(folder, script, without), clock=clock, **job)
 
 
-def gpus_of(probe: str) -> dict[str, str]:
+def gpus_of(probe: str) -> dict[str, Any]:
     """Give the GPUs of a job, as many as its probe works on."""
     return {"gpu": GPU, "peer": OTHER_GPU} if probe in PEERED else {"gpu": GPU}
 

@@ -89,3 +89,15 @@ def test_processes_are_sorted_and_what_does_not_fit_is_counted() -> None:
     assert [row.split()[0] for row in rows("memory")[:8]] == list("12345678")
     assert rows("pid")[0].split()[:4] == ["1", "C", "19.0", "MiB"]
     assert rows("pid")[8] == "  and 2 more"
+
+
+def test_processes_that_are_not_known_have_a_reason() -> None:
+    def reason(moment: Moment) -> str:
+        lines = top.screen(moment, SecondsPast(), Choices(0), NOW_S, View(100, 60))
+        (row,) = [text(each) for each in lines if text(each).startswith("Processes")]
+        return row.removeprefix("Processes: not known: ")
+
+    document = read(full())
+    assert reason(Moment(document, "every 10 s in WSL2")) == "telemetry every 10 s in WSL2"
+    assert reason(Moment(document, None, {}, {0: "not permitted"})) == "not permitted"
+    assert reason(Moment(document, None, {1: []})) == "NVML lists no such GPU"

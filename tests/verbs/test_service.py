@@ -49,3 +49,14 @@ def test_start_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(service, "ANSWERS_S", 0.1)
     service._await_agent(tmp_path / "run/gpud")
     assert not client.listens(tmp_path / "run/gpud")
+
+
+def test_start_does_not_fail_for_a_status_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "ANSWERS_S", 0.1)
+    monkeypatch.setattr(client, "listens", lambda _: True)
+    run_dir = tmp_path / "run/gpud"
+    run_dir.mkdir(parents=True)
+    (run_dir / "agent.json").write_text("{")
+    service._await_agent(run_dir)

@@ -351,13 +351,15 @@ class Components:
         is not decided yet. Units: ``now_s`` is of the monotonic clock.
         """
         failed = {}
+        explained, undecided = covered(lost), covered(pending)
         for name, state in health.items():
             first_s, last_s = self.failed.get(name, (now_s, float("-inf")))
+            if name in explained:  # once nothing explains it, it has time to get well
+                first_s = now_s
             if state.level is Level.FAILED:
                 failed[name] = first_s, now_s
             elif state.level > Level.OK and now_s - last_s < RESTS_S:
                 failed[name] = first_s, last_s
-        explained, undecided = covered(lost), covered(pending)
         self.failed = failed
         self.reported = frozenset(
             name

@@ -98,6 +98,7 @@ class Pipeline:
         self._specs: tuple[ProbeSpec, ...] = ()
         self._inventory: Inventory | None = None
         self._last_inventory: Inventory | None = None
+        self._listed: Sequence[Device] = ()  # the GPUs when CUDA last listed them without a failure
         self._list_changed = False  # the last list was another than the one before
         self._late: set[tuple[str, str | None]] = set()  # probes by GPU, for the next round
         self._repeated: set[tuple[str, str | None]] = set()  # likewise, at its end
@@ -240,8 +241,7 @@ class Pipeline:
     @property
     def _runnable(self) -> tuple[ProbeSpec, ...]:
         """The probes of this machine: those of two GPUs only where CUDA has listed two."""
-        devices = () if self._last_inventory is None else self._last_inventory.devices
-        alone = absence(devices, self._board.read().machine.platform) is not None
+        alone = absence(self._listed, self._board.read().machine.platform) is not None
         return tuple(spec for spec in self._specs if not (spec.peer and alone))
 
     async def _devices(self, due: Sequence[ProbeSpec]) -> Sequence[Device]:
@@ -267,6 +267,8 @@ class Pipeline:
         inventory = await self._launcher.inventory(job_of(self._settings))
         self._list_changed = self._last_inventory not in (None, inventory)
         self._inventory = self._last_inventory = inventory
+        if inventory.failure is None:
+            self._listed = inventory.devices
         snapshot, mono_s = self._board.read(), self._now().mono_s
         gpus = with_devices(snapshot.gpus, inventory.devices)
         measure = with_inventory(snapshot.measure, inventory, gpus, mono_s)

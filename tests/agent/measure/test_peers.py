@@ -88,3 +88,18 @@ async def test_figures_go_with_the_second_gpu(bench: Bench) -> None:
     assert {key.probe for key in measure.probes} == {"launch"}
     assert measure.runs[COPY] == 2, "which a counter may not forget"
     await history.close()
+
+
+async def test_copies_stay_among_the_probes_while_cuda_cannot_list_the_gpus(bench: Bench) -> None:
+    bench.says(specs=SPECS, gpus=2)
+    pipeline, history = bench.make()
+    for _ in range(2):
+        await pipeline.round(Of(Pace.SMALL, Pace.LARGE))
+    before = bench.board.read().measure
+    bench.says(specs=SPECS, gpus=0, failure={"reason": "slow_start", "detail": "d"})
+    await pipeline.round(Of(Pace.SMALL, Pace.LARGE))
+    after = bench.board.read().measure
+    assert after.inventory is not None
+    assert after.inventory.failure is not None
+    assert after.specs == before.specs, "or alerts of these copies would end"
+    await history.close()

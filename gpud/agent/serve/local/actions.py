@@ -142,12 +142,13 @@ class Actions:
     async def _count_contexts(
         self, request: ContextsRequest, uid: int
     ) -> AsyncGenerator[AnswerLine | bytes, None]:
+        contexts = self._launcher.contexts
+        if contexts is not None:  # first: they are made whether or not the history can be written
+            contexts.made(count=request.count)
         event = Entry(time.time(), PROBE_REQUESTED, {"contexts": request.count, "uid": uid})
         await self._history.write(records.write_events, [event])
-        if (contexts := self._launcher.contexts) is not None:
-            contexts.made(count=request.count)
-            if (words := contexts.warning) is not None:
-                yield WaitLine(message=words)
+        if contexts is not None and (words := contexts.warning) is not None:
+            yield WaitLine(message=words)
 
     async def _probe(
         self, request: ProbeRequest, uid: int

@@ -81,7 +81,8 @@ async def telemetry_lines(
     if (limit := request.limit) is not None:
         rows = await read(telemetry.newest, selection, limit + 1)
         yield replace(head, more=len(rows) > limit)
-        yield _telemetry(rows[-limit:])
+        for first in range(max(len(rows) - limit, 0), len(rows), TELEMETRY_AT_ONCE):
+            yield await asyncio.to_thread(_telemetry, rows[first : first + TELEMETRY_AT_ONCE])
         return
     yield head
     step_s, last = HOUR_S if request.hourly else MINUTE_S, None

@@ -37,9 +37,9 @@ export function telemetry(element) {
   let changed = [];
   keys(plot, name, () => u, () => describe(true));
 
-  async function load(signal) {
+  async function load(signal, drawing) {
     const until = span()[1];
-    const [answer, happened] = await Promise.all([ask(gpu), happenings()]);
+    const [answer, happened] = await Promise.all([ask(gpu), happenings(), drawing]);
     signal.throwIfAborted();
     const series = answer.gpus.find((each) => each.gpu === gpu);
     const figures = series?.figures[field];
