@@ -13,7 +13,7 @@ from gpud.show.top import Choices, Moment, Process, SecondsPast
 from gpud.show.view import View, text
 from tests import snapshots
 from tests.show import documents
-from tests.show.documents import NOW_S, full, two_gpus
+from tests.show.documents import NOW_S, UUID, full, two_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -89,3 +89,11 @@ def test_processes_are_sorted_and_what_does_not_fit_is_counted() -> None:
     assert [row.split()[0] for row in rows("memory")[:8]] == list("12345678")
     assert rows("pid")[0].split()[:4] == ["1", "C", "19.0", "MiB"]
     assert rows("pid")[8] == "  and 2 more"
+
+
+def test_gpu_that_cuda_lists_and_nobody_has_numbered_is_shown_by_its_telemetry() -> None:
+    made = two_gpus()
+    del made["gpus"][UUID]
+    moment = Moment(read(made))
+    lines = top.screen(moment, SecondsPast(), Choices(0), NOW_S, View(80))
+    assert any(text(row).startswith("GPU 0: NVIDIA") for row in lines)
