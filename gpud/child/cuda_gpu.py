@@ -470,9 +470,10 @@ class LoadedCuda:
             with progress.start_up():
                 gpu.start()
                 if job.peer is not None:
-                    from gpud.child.cuda_peer import Peer
+                    from gpud.child.cuda_peer import Peer, of_second
 
-                    other = PrimaryContext(driver, driver.device(job.peer), spin=spin)
+                    with of_second(job.peer):
+                        other = PrimaryContext(driver, driver.device(job.peer), spin=spin)
                     gpu.peer = Peer(gpu, Gpu(other, spin=spin, left_out={}))
                     gpu.peer.start()
             yield gpu

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from contextlib import contextmanager
 
+from gpud.core.errors import ProbeError
 from gpud.core.record import replace
 from gpud.core.sample import Failure, Reason
 
@@ -22,6 +23,16 @@ if TYPE_CHECKING:
     from gpud.core.sample import Job
 
 NO_ACCESS = "the driver gives these two GPUs no access to each other's memory"
+
+
+@contextmanager
+def of_second(uuid: str) -> Iterator[None]:
+    """Name the second GPU in what goes wrong with it: a run goes by the name of its first one."""
+    try:
+        yield
+    except ProbeError as error:
+        words = f"the other GPU, {uuid}: {error.failure.detail}"
+        raise ProbeError(replace(error.failure, detail=words)) from error
 
 
 class Peer:
@@ -45,7 +56,8 @@ class Peer:
         own, other = self._own, self._other
         self._driver("cuCtxSetCurrent", other.context.handle)
         try:
-            yield other
+            with of_second(self.device.uuid):
+                yield other
         finally:
             code = self._driver.code("cuCtxSetCurrent", own.context.handle)
             own.account(other.busy_s)

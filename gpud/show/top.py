@@ -172,8 +172,8 @@ def _paced(moment: Moment, chosen: Choices) -> Line:
 def _gpu(moment: Moment, past: SecondsPast, gpu: int, zoom: int, view: View) -> Iterator[Line]:
     document = moment.document
     readings = by_gpu(document).get(gpu, Readings())
-    device = next((d for u, d in document.devices.items() if document.gpus[u].number == gpu), None)
-    name = readings.text("name") or (device and device.name) or "without a name"
+    listed = {of.number: of.name for of in document.gpus.values()}
+    name = readings.text("name") or listed.get(gpu) or "without a name"
     others = len(numbers(document)) - 1
     several = f" (g: {others} more)" if others else ""
     yield line(Span(f"GPU {gpu}: {name[:80]}", HEAD), f"{several}, {versions(document)}")

@@ -126,6 +126,7 @@ def test_memory_of_either_gpu_that_has_to_stay_free_stays_free(tmp_path: Path, p
         limits: Any = {limit: least_bytes}
         failure = scripted(tmp_path, probe, script, budget_s=60, **limits).failure
         assert failure["reason"] == Reason.VRAM_SHORT
+        assert (OTHER_GPU in failure["detail"]) == limit.startswith("peer"), "whose memory it is"
     assert log.read_text().split() == ["cuMemAlloc_v2"], "of the first GPU, before the second one's"
 
 
@@ -136,6 +137,9 @@ def test_run_without_its_second_gpu_says_so(tmp_path: Path, probe: str) -> None:
         Reason.UNSUPPORTED,
         "this probe copies between two GPUs",
     )
+    failure = scripted(tmp_path, probe, "fail cuDevicePrimaryCtxRetain 2 1").failure
+    assert failure["reason"] == Reason.OUT_OF_MEMORY
+    assert failure["detail"].startswith(f"the other GPU, {OTHER_GPU}: cuDevicePrimaryCtxRetain")
     failure = scripted(tmp_path, probe, "devices 1").failure
     assert (failure["reason"], OTHER_GPU in failure["detail"]) == (Reason.NO_DEVICE, True)
 

@@ -13,7 +13,7 @@ from gpud.show.top import Choices, Moment, Process, SecondsPast
 from gpud.show.view import View, text
 from tests import snapshots
 from tests.show import documents
-from tests.show.documents import NOW_S, full, two_gpus
+from tests.show.documents import NOW_S, UUID, full, two_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -101,3 +101,11 @@ def test_processes_that_are_not_known_have_a_reason() -> None:
     assert reason(Moment(document, "every 10 s in WSL2")) == "telemetry every 10 s in WSL2"
     assert reason(Moment(document, None, {}, {0: "not permitted"})) == "not permitted"
     assert reason(Moment(document, None, {1: []})) == "NVML lists no such GPU"
+
+
+def test_gpu_that_cuda_lists_and_nobody_has_numbered_is_shown_by_its_telemetry() -> None:
+    made = two_gpus()
+    del made["gpus"][UUID]
+    moment = Moment(read(made))
+    lines = top.screen(moment, SecondsPast(), Choices(0), NOW_S, View(80))
+    assert any(text(row).startswith("GPU 0: NVIDIA") for row in lines)

@@ -168,21 +168,24 @@ class Collection:
     async def look(self, patience_s: float) -> tuple[Reading, ...]:
         """Return what the best source that can be asked at any moment reads now.
 
+        Who asks may leave meanwhile: what the source has begun, such as the end of a helper that
+        hangs, is done all the same.
+
         Errors: ``TelemetryError``: its own, or ``no_source`` where there is none.
         """
         for source in self._quick.values():
             if isinstance(source, Looking):
-                return await source.look(patience_s)
+                return await asyncio.shield(source.look(patience_s))
         raise TelemetryError("no telemetry source can be asked right now", reason="no_source")
 
     async def live(self) -> LiveAnswer:
-        """Return what the source that may be asked every second answers now.
+        """Return what the source that may be asked every second answers now, as ``look`` does.
 
         Errors: ``TelemetryError``: its own, or ``no_source`` where there is none.
         """
         for source in self._quick.values():
             if isinstance(source, Live):
-                return await source.live()
+                return await asyncio.shield(source.live())
         raise TelemetryError("no telemetry source lists processes", reason="no_source")
 
     async def close(self) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from gpud import processes
 from gpud.agent.measure import conditions
+from gpud.agent.telemetry.collection import Collection
 from gpud.agent.telemetry.sources import nvml
 from gpud.agent.telemetry.sources.nvml import HELPER
 from gpud.core.errors import TelemetryError
@@ -219,6 +220,27 @@ async def test_a_hang_ends_at_the_deadline_and_its_helper_is_replaced_after_a_re
         source.patient()
         assert (await source.fields())["power_watts"] == 23.5
         assert source.spawned == 2
+        with pytest.raises(ProcessLookupError):
+            os.kill(hung, 0)
+
+
+async def test_a_viewer_who_leaves_saves_no_helper_that_hangs_from_its_end(tmp_path: Path) -> None:
+    library = build_libnvml(tmp_path, "hang nvmlDeviceGetPowerUsage\n")
+    async with telling(library, deadline_s=0.5) as source:
+        assert (await source.collect()).reason == "hung"
+        hung = source.pid
+        assert hung is not None
+        rewrite_script(library, "")
+        source.clock.ahead_s += nvml.KILL_AFTER_S
+        context = source.source._context
+        telemetry = Collection(context, lambda _: None, ({"nvml": source.source}, {}))
+        viewer = asyncio.create_task(telemetry.live())
+        await asyncio.to_thread(until, lambda: source.pid is None, "the end of the helper begins")
+        viewer.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await viewer
+        source.patient()
+        assert (await source.fields())["power_watts"] == 23.5
         with pytest.raises(ProcessLookupError):
             os.kill(hung, 0)
 

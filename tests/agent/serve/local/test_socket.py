@@ -30,6 +30,7 @@ from gpud.requests import (
     ApiRequest,
     ForgetRequest,
     GpuLine,
+    TopRequest,
     encoded,
 )
 from tests.e2e.program import as_nobody
@@ -68,6 +69,8 @@ class Echo:
             for number in range(50_000):
                 yield GpuLine(uuid=f"GPU-{number}", name="n" * 50)
             return
+        if isinstance(request, TopRequest):
+            await asyncio.Event().wait()
         assert isinstance(request, AckRequest)
         match request.alert:
             case "wrong":
@@ -201,6 +204,16 @@ def test_one_user_has_four_connections_and_all_have_32(
     monkeypatch.setattr(server, "MOST", 0)
     with pytest.raises(GpudError, match="connections at a time"):
         asked(run_dir)
+
+
+def test_who_looks_on_leaves_a_connection_for_what_they_ask(run_dir: Path, echo: Echo) -> None:
+    with contextlib.ExitStack() as stack:
+        for number in range(1, MOST_PER_UID):
+            stack.enter_context(connected(run_dir, encoded(TopRequest())))
+            until(lambda number=number: len(echo.uids) == number, "it is being served")  # type: ignore[misc]
+        with pytest.raises(GpudError, match="3 of one user that look on"):
+            asked(run_dir, TopRequest())
+        assert asked(run_dir)
 
 
 def _served(run_dir: Path) -> bool:
