@@ -1,12 +1,11 @@
-"""How soon the page can be used, what it weighs on the wire, and its picture for the README.
+"""How soon the page can be used, and what it weighs on the wire.
 
-    .venv/bin/python benchmarks/page.py [--trials 9] [--picture docs/page.png]
+    .venv/bin/python benchmarks/page.py [--trials 9]
 
 A year of one GPU as retention leaves it, 30 days of runs and hours before; the web application
 itself on a port, Debian's Chromium with an empty cache each time. Budgets: usable within 500 ms of
 the first byte asked for, the rows and their chart drawn after 1 s; 300 KB for all of a year, half
-of it without the history. The picture is made of the same figures at a fixed moment, and another
-run makes the same one.
+of it without the history.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import argparse
 import shutil
 import sys
 import tempfile
-import zlib
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
@@ -33,9 +31,6 @@ if TYPE_CHECKING:
 
 USABLE_MS, DRAWN_MS, MOST_KB, MOST_OWN_KB = 500, 1000, 300, 150
 WIDTH, HEIGHT = 1280, 800
-PICTURE_HEIGHT: Final = 900
-PICTURE_SCALE: Final = 0.95
-MOST_PICTURE_KB = 250
 DRAWN: Final = """new MutationObserver((_, watching) => {
   if (!document.querySelector("figure[data-drawn]")) return;
   watching.disconnect();
@@ -84,55 +79,17 @@ def weighed(browser: Browser, url: str) -> dict[str, int]:
         return kinds
 
 
-def pictured(browser: Browser, url: str, path: Path) -> None:
-    """Make the picture: a month with a new driver and what it cost."""
-    size = {"width": WIDTH, "height": PICTURE_HEIGHT}
-    looks = {"viewport": size, "color_scheme": "light", "device_scale_factor": PICTURE_SCALE}
-    with watched(browser, url, past.NOW_S, **looks) as seen:
-        seen.page.goto(f"{url}#range=30d")
-        seen.scroll()
-        # The name of the machine that makes it is nobody's business.
-        seen.page.evaluate("document.querySelector('header p').lastChild.nodeValue = ' on laptop'")
-        path.write_bytes(packed(seen.page.screenshot()))
-    kb = path.stat().st_size / 1000
-    print(f"{path}: {kb:.0f} KB (at most {MOST_PICTURE_KB})")
-
-
-def packed(png: bytes) -> bytes:
-    """Compress the picture as far as it goes: the browser is in a hurry."""
-    rest, data, chunks = png[8:], b"", []
-    while rest:
-        length = int.from_bytes(rest[:4])
-        kind, body, rest = rest[4:8], rest[8 : 8 + length], rest[12 + length :]
-        if kind == b"IDAT":
-            data += body
-        else:
-            chunks.append((kind, body))
-    chunks.insert(-1, (b"IDAT", zlib.compress(zlib.decompress(data), 9)))
-    return png[:8] + b"".join(
-        len(body).to_bytes(4) + kind + body + zlib.crc32(kind + body).to_bytes(4)
-        for kind, body in chunks
-    )
-
-
 def main() -> None:
-    """Measure, or make the picture."""
+    """Measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=9)
-    parser.add_argument("--picture", type=Path, help="where to put the picture, and nothing else")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        if not chosen.picture:
-            past.Past(worlds.DEVICE, days_of_runs=30, large_every=15).write(Path(folder))
-        else:
-            past.Past(worlds.DEVICE).write(Path(folder))
+        past.Past(worlds.DEVICE, days_of_runs=30, large_every=15).write(Path(folder))
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
         with site(worlds.regressed(), Path(folder)) as served:
-            if chosen.picture:
-                pictured(browser, served.url, chosen.picture)
-                return
             found = [opened(browser, served.url) for _ in range(chosen.trials + 1)][1:]
             here, usable, drawn = (median(times) for times in zip(*found, strict=True))
             print(f"page received        {here:7.0f} ms")

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from gpud.show import figures, machine, model, sparkline, status
 from gpud.show.gpus import CARD, Readings, by_gpu, fact, versions
-from gpud.show.headline import alerts
+from gpud.show.headline import alerts, firing, headline
 from gpud.show.text import plain, section_lines, style
 from gpud.show.view import GOOD, HEAD, QUIET, Span, line, narrowed
 from gpud.units import clock, size
@@ -141,7 +141,8 @@ def screen(
     """Draw everything, what is wrong first; nothing is wider than the view."""
     document = moment.document
     shown = model.Input(document, brief=True)
-    drawn = [*status.title(document, now_s), _paced(moment, chosen)]
+    first, *rest = status.title(document, now_s)
+    drawn = [first, *_because(document), *rest, _paced(moment, chosen)]
     drawn += section_lines(alerts(document, limit=3), view)
     gpu = chosen.shown(document)
     if gpu is None:
@@ -160,6 +161,13 @@ def help_screen(view: View) -> list[Line]:
     """Draw what the keys do."""
     drawn = [line(Span("Keys", HEAD)), *(line(f"  {keys:<30} {does}") for keys, does in HELP)]
     return narrowed(drawn, view)
+
+
+def _because(document: Status) -> Iterator[Line]:
+    """Say why the machine is not well, where no alert below says it."""
+    summary = headline(document)
+    if summary.state != "ok" and summary.why not in {a.summary for a in firing(document)}:
+        yield line(Span("  because: ", HEAD), summary.why)
 
 
 def _paced(moment: Moment, chosen: Choices) -> Line:

@@ -197,7 +197,7 @@ class ProbeOutcome:
         usual = ran.usual.get(mode)
         n = 0 if usual is None else usual.n
         if usual is None or n < FEWEST_RUNS:
-            return f"{n} runs are kept, {FEWEST_RUNS} are needed"
+            return f"{n} of {FEWEST_RUNS} runs so far"
         if usual.median <= 0:
             return "the history says 0"
         return ProbeBaseline(usual.median, n, value / usual.median - 1.0)
@@ -286,9 +286,10 @@ def _legend(outcome: ProbeOutcome, results: Sequence[ProbeResult]) -> Iterator[s
     names: defaultdict[str, list[str]] = defaultdict(list)
     for result in results:
         if result.no_baseline is not None:
-            reasons = {each.no_baseline for each in results if each.probe == result.probe}
+            where = result.probe, result.gpu
+            reasons = {each.no_baseline for each in results if (each.probe, each.gpu) == where}
             name = result.probe if len(reasons) == 1 else f"{result.probe} {result.mode}"
-            names[result.no_baseline].append(name)
+            names[result.no_baseline].append(f"{name}{_on(result.gpu)}")
     for reason, those in names.items():
         yield f"no baseline ({reason}): {_listed(those)}"
 

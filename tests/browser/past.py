@@ -17,7 +17,7 @@ from tests import snapshots
 from tests.histories import DAY_S, HOUR_S, figure, made, opened, spread, telemetry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from gpud.agent.history.records import Run
@@ -35,6 +35,8 @@ HOLE_H: Final = (8.0, 6.5)
 BATCH: Final = 2000
 HOT_H: Final = (5.0, 3.5)
 """Somebody works on the GPU in between, and it becomes too hot."""
+DRIFT_DAYS: Final = (6.0, 1.5)
+"""Submission becomes slower little by little in between, in a ``drifting`` past."""
 HOLE_DAYS: Final = (61.0, 47.0)
 INSERT: Final = "INSERT INTO rollups VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 LEVELS: Final = {
@@ -56,6 +58,23 @@ LEVELS: Final = {
 }
 
 
+def by_driver(ago: float) -> float:
+    """The newest driver costs 12 %."""
+    return SLOWER if ago <= SINCE_DAYS[NEW] else 1.0
+
+
+def never(ago: float) -> float:
+    """Submission takes as long as ever."""
+    del ago
+    return 1.0
+
+
+def drifting(ago: float) -> float:
+    """Submission becomes slower for some days, and stays so."""
+    begun, ended = DRIFT_DAYS
+    return 1.0 + (SLOWER - 1.0) * max(0.0, min(1.0, (begun - ago) / (begun - ended)))
+
+
 @dataclass
 class Past:
     """What was measured until ``NOW_S``, from one seed."""
@@ -65,6 +84,9 @@ class Past:
     days_of_runs: float = 1.0
     large_every: int = 1  # rounds: in how many a probe of throughput runs once
     levels: dict[str, dict[str, tuple[float, Unit]]] = field(default_factory=lambda: dict(LEVELS))
+    slowdown: Callable[[float], float] = by_driver  # of submission, by days before the end
+    hot_h: tuple[float, float] = HOT_H
+    last_run_h: float = 0.0  # before the end
     rng: random.Random = field(default_factory=lambda: random.Random(7))
 
     def write(self, folder: Path, days: int = YEAR) -> None:
@@ -92,7 +114,7 @@ class Past:
                 continue
             for probe, mode, level, unit in self.modes():
                 driver = driver_at(hour * HOUR_S)
-                median = self.figure(mode, level, unit, driver)
+                median = self.figure(mode, level, unit, ago)
                 gpu = "" if probe == "cpu_call" else self.device.uuid
                 ends = (
                     0.97 * median,
@@ -106,7 +128,7 @@ class Past:
         """Give the runs of the last days."""
         at_s = NOW_S - self.days_of_runs * DAY_S
         turn = 0
-        while at_s < NOW_S - 1:
+        while at_s < NOW_S - 1 - self.last_run_h * HOUR_S:
             ago_h = (NOW_S - at_s) / HOUR_S
             if not HOLE_H[0] > ago_h > HOLE_H[1]:
                 flags = (Flag.BUSY,) if 3 > ago_h > 2.5 else ()
@@ -120,8 +142,9 @@ class Past:
         self, at_s: float, probe: str, modes: dict[str, tuple[float, Unit]], flags: tuple[Flag, ...]
     ) -> Run:
         driver = driver_at(at_s)
+        ago = (NOW_S - at_s) / DAY_S
         samples = tuple(
-            spread(mode, unit, self.figure(mode, level, unit, driver))
+            spread(mode, unit, self.figure(mode, level, unit, ago))
             for mode, (level, unit) in modes.items()
         )
         device = None if probe == "cpu_call" else self.device
@@ -136,7 +159,7 @@ class Past:
             ago_h = (NOW_S - minute * MINUTE_S) / HOUR_S
             if HOLE_H[0] > ago_h > HOLE_H[1]:
                 continue
-            used = max(0.0, min(1.0, 0.9 if HOT_H[0] > ago_h > HOT_H[1] else 0.05))
+            used = max(0.0, min(1.0, 0.9 if self.hot_h[0] > ago_h > self.hot_h[1] else 0.05))
             used = min(1.0, used + abs(self.rng.gauss(0, 0.04)))
             heat += (45 + 43 * used - heat) / 12 + self.rng.gauss(0, 0.3)
             hot = max(0.0, min(1.0, (heat - 80) / 5))
@@ -160,8 +183,8 @@ class Past:
             for mode, (level, unit) in modes.items():
                 yield probe, mode, level, unit
 
-    def figure(self, mode: str, level: float, unit: Unit, driver: str) -> float:
-        slower = SLOWER if driver == NEW and mode == "submit" else 1.0
+    def figure(self, mode: str, level: float, unit: Unit, ago: float) -> float:
+        slower = self.slowdown(ago) if mode == "submit" else 1.0
         return figure(self.rng, level, unit, slower)
 
 

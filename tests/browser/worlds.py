@@ -1,4 +1,4 @@
-"""Seven states of one machine, each the snapshot that the events of such a day fold into."""
+"""Ten states of one machine, each the snapshot that the events of such a day fold into."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
+from gpud.agent.alerts import wording
 from gpud.agent.regression.changes import MachineChange
-from gpud.agent.regression.detector import StreamStanding
+from gpud.agent.regression.detector import Alarm, ChangeKind, StreamStanding
 from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.answers import Answer
-from gpud.core.alerts import SinkState
+from gpud.core import advice, alerts
+from gpud.core.advice import Platform
+from gpud.core.alerts import SLOWDOWN, Alert, Cause, SinkState
 from gpud.core.health import Level
 from gpud.core.sample import (
     Backend,
     Buckets,
+    Failure,
     Inventory,
     Reading,
+    Reason,
     RunReport,
     Sample,
     Skip,
@@ -26,6 +31,7 @@ from gpud.core.sample import (
 )
 from gpud.core.stats import LATENCY_BOUNDS_S
 from gpud.document.machine import StoreSize
+from gpud.words import cause_words
 from tests import snapshots, standings
 from tests.browser import past
 from tests.browser.past import LEVELS
@@ -45,6 +51,7 @@ from tests.events import (
     source_answered,
     store_measured,
 )
+from tests.histories import DAY_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,15 +81,20 @@ RUNNING: Final = structs.replace(
         ),
     ),
 )
-NAMES: Final = ("fine", "degraded", "regressed", "gpu_gone", "no_nvml", "docker_loop", "no_data")
-WORDS: Final = dict(
-    zip(
-        NAMES,
-        ("Fine", "Degraded", "Slower", "Failed", "Failed", "Failed", "Starting"),
-        strict=True,
-    )
-)
+WORDS: Final = {
+    "fine": "Fine",
+    "degraded": "Degraded",
+    "regressed": "Slower",
+    "drifting": "Slower",
+    "hot": "Degraded",
+    "gpu_gone": "Failed",
+    "no_nvml": "Failed",
+    "docker_loop": "Failed",
+    "no_gpu": "Fine",
+    "no_data": "Starting",
+}
 """What the page calls each."""
+NAMES: Final = tuple(WORDS)
 
 
 def begun(started_s: float = WALL_S - 5 * 86400) -> Snapshot:
@@ -186,7 +198,7 @@ def fine(name: str = DEVICE.name) -> Snapshot:
             ),
             source_answered(Answer("dxg", 1, WALL_S, MONO_S, snapshots.EXPOSED), WALL_S),
             changed((driver,), WALL_S - 9.25 * 86400),
-            root_read(RUNNING, None, WALL_S),
+            root_read(RUNNING, None, WALL_S - 600),
             health_set("store", Level.OK, WALL_S - 600),
             health_set("http", Level.OK, WALL_S - 600),
             store_measured(
@@ -235,35 +247,98 @@ def degraded() -> Snapshot:
 
 def regressed() -> Snapshot:
     """The new driver made submissions slower."""
-    since_s = WALL_S - 9.25 * 86400
+    since_s = WALL_S - past.SINCE_DAYS[past.NEW] * DAY_S
+    return slower(snapshots.SLOWER, since_s, ChangeKind.DRIVER)
+
+
+def drifting() -> Snapshot:
+    """Submissions became slower little by little while the GPU's clocks were held down by heat."""
+    since_s = WALL_S - past.DRIFT_DAYS[0] * DAY_S
+    hotter = Cause("throttle", "by nothing", "by thermal", "61 -> 84 degrees C")
+    alert = replace(
+        snapshots.SLOWER,
+        name=SLOWDOWN,
+        labels={"kind": "drift", "uuid": DEVICE.uuid},
+        summary="submission latency +12 % (12.4 -> 13.9 µs) since 2023-11-08 22:15 UTC, little by "
+        f"little, driver 572.16 on GPU 0 ({DEVICE.name}); {cause_words(hotter)}",
+        causes=(hotter,),
+    )
+    return slower(alert, since_s, ChangeKind.DRIFT)
+
+
+def slower(alert: Alert, since_s: float, kind: ChangeKind) -> Snapshot:
+    """Submissions take 12 % longer since then, as the alert says."""
+    at_s = since_s + 1800
+    before, _ = LEVELS["launch"]["submit"]
+
+    def dated(alarm: Alarm) -> Alarm:
+        after = before * past.SLOWER
+        return replace(alarm, kind=kind, since_s=since_s, at_s=at_s, before=before, after=after)
+
     streams = {
         key: replace(
             one,
             level=LEVELS[key.probe][key.mode][0] * (past.SLOWER if one.open else 1.0),
-            open=tuple(
-                replace(
-                    alarm,
-                    since_s=since_s,
-                    at_s=since_s + 1800,
-                    before=LEVELS["launch"]["submit"][0],
-                    after=LEVELS["launch"]["submit"][0] * past.SLOWER,
-                )
-                for alarm in one.open
-            ),
+            open=tuple(map(dated, one.open)),
         )
         for key, one in usual_streams().items()
     }
     evidence = tuple(
-        structs.replace(one, stream=replace(one.stream, gpu=DEVICE.uuid), since_s=since_s)
-        for one in snapshots.SLOWER.evidence
+        structs.replace(
+            one, stream=replace(one.stream, gpu=DEVICE.uuid), since_s=since_s, kind=kind
+        )
+        for one in alert.evidence
     )
-    alert = replace(
-        snapshots.SLOWER, evidence=evidence, starts_s=since_s + 1800, updated_s=since_s + 1800
-    )
+    fix = wording.fix(alert.causes, Platform.WSL2, alert.fingerprint[: alerts.SHORT])
+    alert = replace(alert, evidence=evidence, starts_s=at_s, updated_s=at_s, fix=fix)
     judged = evaluated(streams, WALL_S, units())
     slow = launches(DEVICE.name, past.SLOWER)
     ran = run_finished(slow, DEVICE.uuid, WALL_S - 20, MONO_S - 10)
     return folded(fine(), (ran, judged, alerts_changed((alert,), WALL_S)))
+
+
+def hot() -> Snapshot:
+    """A game keeps the GPU busy and hot: its clocks are held down, and no probe runs."""
+    warm: dict[str, float | str] = {
+        "temperature_celsius": 88.0,
+        "power_watts": 112.0,
+        "clock_sm_hertz": 1.5e9,
+        "utilization_gpu_ratio": 0.97,
+        "throttle_reasons": "thermal",
+    }
+    read = tuple(
+        replace(one, value=warm.get(one.field, one.value)) for one in readings(DEVICE.name)
+    )
+    skipped = tuple(
+        run_skipped(probe, Skip.GPU_HOT, WALL_S - 3600, DEVICE.uuid, starving=True)
+        for probe in 12 * list(LEVELS)
+        if probe in {"launch", "copy", "triad", "matmul", "tensor", "nbody"}
+    )
+    return folded(
+        fine(), (source_answered(Answer("nvml", 5, WALL_S, MONO_S, read), WALL_S), *skipped)
+    )
+
+
+def no_gpu() -> Snapshot:
+    """Windows offers this distribution no GPU; Docker and the CPU are watched all the same."""
+    failure = Failure(Reason.LIBRARY_MISSING, "libcuda.so.1 is nowhere")
+    absent = (Reading(None, "exposed", "no", "dxg"),)
+    call, unit = LEVELS["cpu_call"]["call"]
+    report = RunReport(
+        "cpu_call", Backend.CPU, None, (snapshots.sample("call", unit, call),), duration_s=1.0
+    )
+    return folded(
+        begun(),
+        (
+            probes_listed(snapshots.SPECS, {}, WALL_S - 600),
+            inventory_taken(Inventory((), failure=failure), WALL_S - 60),
+            run_finished(report, None, WALL_S - 20, MONO_S - 10),
+            source_answered(Answer("dxg", 1, WALL_S, MONO_S, absent), WALL_S),
+            root_read(structs.replace(RUNNING, containers=None), None, WALL_S),
+            health_set("store", Level.OK, WALL_S - 600),
+            health_set("http", Level.OK, WALL_S - 600),
+        ),
+    )
 
 
 def gpu_gone() -> Snapshot:
@@ -282,14 +357,14 @@ def no_nvml() -> Snapshot:
         MONO_S,
         reason="library_missing",
         detail="libnvidia-ml.so.1: cannot open shared object file",
-        fix="install the NVIDIA driver in Windows, then wsl --shutdown",
+        fix=advice.words(advice.Situation.LIBRARY_MISSING, Platform.WSL2),
     )
     return folded(fine(), (source_answered(missing, WALL_S - 60),))
 
 
 def docker_loop() -> Snapshot:
     """dockerd ends as soon as it has begun, and is left alone for a while."""
-    return folded(fine(), (root_read(looping(), None, WALL_S),))
+    return folded(fine(), (root_read(looping(), None, WALL_S - 1500),))
 
 
 def looping() -> RootReport:

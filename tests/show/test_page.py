@@ -102,9 +102,9 @@ def test_state_is_in_the_title_the_line_and_the_colour(state: str) -> None:
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        ("regressed", "To do: go back to driver 566.36"),
+        ("regressed", "To do: to go back to driver 566.36 in Windows"),
         ("regressed", "what this means"),
-        ("no_nvml", "To do: install the NVIDIA driver in Windows"),
+        ("no_nvml", "To do: install or update the NVIDIA driver in Windows"),
         ("no_data", "Nothing has been measured yet."),
     ],
 )

@@ -28,7 +28,9 @@ def test_first_lines_say_the_state_since_when_and_what_to_do() -> None:
     slower = screen(machine("regressed"))
     assert slower[0].startswith("gpud 0.1.0: slower, 1 alert since ")
     assert slower[0].endswith(" (9 d 6 h)")
-    assert slower[1] == "  do first: go back to driver 566.36"
+    assert slower[1].startswith(
+        "  do first: to go back to driver 566.36 in Windows: Device Manager"
+    )
     assert screen(machine())[1] == "", "nothing to do"
     assert "data" not in screen(full(), now_s=NOW_S + 5)[0]
     assert screen(full(), now_s=NOW_S + 90)[0].endswith(", data 1 min old")

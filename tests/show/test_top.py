@@ -18,6 +18,7 @@ from tests.show.documents import NOW_S, UUID, full, two_gpus
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+WIDE = View(160, 60)
 HOSTILE = "\x1b[2J\u202e\n"
 
 
@@ -75,6 +76,15 @@ def test_nothing_is_wider_than_the_terminal_and_nothing_foreign_steers_it(
             for row in (*lines, *top.help_screen(View(width, 24))):
                 assert len(text(row)) <= width
                 assert text(row).isprintable()
+
+
+@pytest.mark.parametrize(("state", "count"), [("fine", 0), ("docker_loop", 1), ("regressed", 1)])
+def test_why_the_machine_is_not_well_stands_there_once(state: str, count: int) -> None:
+    why = {"docker_loop": 'invalid key in /etc/docker/daemon.json: "dns-serch"'}
+    moment = Moment(read(documents.machine(state)))
+    shown = [text(each) for each in top.screen(moment, SecondsPast(), Choices(), NOW_S, WIDE)]
+    words = why.get(state, "ubmission latency +12 % (12.4 -> 13.9 µs) since driver")
+    assert sum(words in row for row in shown[:8]) == count
 
 
 def test_processes_are_sorted_and_what_does_not_fit_is_counted() -> None:

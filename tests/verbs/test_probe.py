@@ -132,9 +132,9 @@ def test_two_modes_are_two_lines_and_no_mean() -> None:
     ("usual", "words"),
     [
         (Usual(10e-6, 6), "+3.0 % (n 6)"),
-        (None, "no baseline (0 runs are kept, 5 are needed): launch\n"),
-        (Usual(1e-5, 4), "no baseline (4 runs are kept, 5 are needed): launch\n"),
-        (Usual(0.0, 5), "no baseline (the history says 0): launch\n"),
+        (None, "no baseline (0 of 5 runs so far): launch on GPU 0\n"),
+        (Usual(1e-5, 4), "no baseline (4 of 5 runs so far): launch on GPU 0\n"),
+        (Usual(0.0, 5), "no baseline (the history says 0): launch on GPU 0\n"),
     ],
 )
 def test_figure_stands_beside_its_baseline_or_the_reason_why_there_is_none(
@@ -144,6 +144,17 @@ def test_figure_stands_beside_its_baseline_or_the_reason_why_there_is_none(
     (result,) = made.results()
     assert (result.baseline is None) is words.startswith("no baseline")
     assert words in f"{text(made)}\n"
+
+
+def test_gpus_without_a_baseline_are_named() -> None:
+    samples = sample(1e-5), sample(2e-5, mode="roundtrip")
+    others = launched(*samples, gpu=SECOND, usual=Usual(1e-5, 1))
+    made = outcome(launched(*samples), others)
+    lines = [line for line in text(made).splitlines() if line.startswith("no baseline")]
+    assert lines == [
+        "no baseline (0 of 5 runs so far): launch on GPU 0, launch roundtrip on GPU 1",
+        "no baseline (1 of 5 runs so far): launch submit on GPU 1",
+    ]
 
 
 def test_failures_gaps_and_skips_stand_below_the_figures_each_text_and_fix_once() -> None:
@@ -204,7 +215,7 @@ def test_document_is_json_with_every_run_and_the_results() -> None:
     read = json.loads(json.dumps(made.document(), allow_nan=False))
     assert (read["schema_version"], read["interrupted"], read["repeat"]) == (1, True, 2)
     assert [run["repeat"] for run in read["runs"]] == [1, 2]
-    assert read["results"][0]["no_baseline"] == "0 runs are kept, 5 are needed"
+    assert read["results"][0]["no_baseline"] == "0 of 5 runs so far"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from gpud.core.advice import Situation
 from gpud.core.health import Health, Level
 from gpud.core.report import RECENT_S, DxgKind, Owner
 from gpud.core.sample import Reason
+from gpud.words import because
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -105,13 +106,17 @@ def _probes(snapshot: Snapshot) -> Health | None:
 
 def _gate(snapshot: Snapshot) -> Health | None:
     """Return the health of ``gate``: probes put off for too long; None before one was."""
-    starving = [(str(key), value) for key, value in snapshot.measure.put_off.items()]
-    starving = sorted(item for item in starving if item[1].starving)
-    if not starving:
+    alike: dict[tuple[str, str], dict[str, int]] = {}
+    for key, skips in snapshot.measure.put_off.items():
+        if skips.starving:
+            where = "" if key.gpu is None else f" on GPU {key.gpu}"
+            alike.setdefault((where, skips.reason), {})[key.probe] = skips.count
+    if not alike:
         return Health(Level.OK) if "gate" in snapshot.health else None
     words = "; ".join(
-        f"{key} was left out {value.count} times in a row, now for {value.reason}"
-        for key, value in starving
+        f"{', '.join(sorted(counts))}{where} skipped {max(counts.values())} times in a row: "
+        f"{because(reason)}"
+        for (where, reason), counts in sorted(alike.items())
     )
     return Health(Level.DEGRADED, "starved", words, GATE_FIX)
 

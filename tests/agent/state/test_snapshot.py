@@ -263,9 +263,16 @@ def test_a_probe_put_off_for_too_long_degrades_the_gate_until_it_runs() -> None:
     starved = folded(skip("launch", gpu=uuid), skip("launch", gpu=uuid, starving=True))
     health = starved.health["gate"]
     assert (health.level, health.reason) == (Level.DEGRADED, "starved")
-    assert health.detail == "launch on GPU 0 was left out 2 times in a row, now for gpu_busy"
+    assert health.detail == "launch on GPU 0 skipped 2 times in a row: somebody else uses the GPU"
     ran = finished()(starved)
     assert ran.health["gate"].level is Level.OK
+    several = folded(
+        *(skip("launch", gpu=uuid, starving=True) for _ in range(3)),
+        *(skip("triad", gpu=uuid, starving=True) for _ in range(2)),
+    )
+    assert several.health["gate"].detail == (
+        "launch, triad on GPU 0 skipped 3 times in a row: somebody else uses the GPU"
+    )
     gone = happened.inventory_taken(Inventory(()), 3.0)(starved)
     assert gone.health["gate"].level is Level.OK
     assert gone.measure.put_off == {}

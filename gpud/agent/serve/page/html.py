@@ -62,7 +62,8 @@ def _styled(words: model.Styled) -> Html:
     inner = inline(words.words)
     if words.kind == "code":
         typed = el("code", inner, class_="short" if len(inner) <= SHORT_COMMAND else None)
-        return joined(typed, COPY) if _COMMAND.fullmatch(str(words.words)) else typed
+        is_command = _COMMAND.fullmatch(str(words.words))
+        return el("span", typed, COPY, class_="typed") if is_command else typed
     if words.kind == "strong":
         return el("strong", inner)
     return joined(" ", el("span", inner, class_=words.kind))
