@@ -258,7 +258,7 @@ def test_marks_of_a_day_are_on_the_hours_of_the_clock(
         seen.page.goto(served.url)
         unfold(seen)
         seen.page.evaluate(look, [LAUNCH, begin_s, begin_s + 17.5 * HOUR_S])
-        wait(seen, f"u.scales.x.min === {begin_s}")
+        wait(seen, f"u.scales.x.min === {begin_s} && u.width === 420")
         labels = [f"00:00\n{midnight[:10]}", "03:00", "06:00", "09:00", "12:00"]
         assert seen.chart(LAUNCH, "u.axes[0]._values")[:5] == labels
 
