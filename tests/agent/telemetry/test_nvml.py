@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud import processes
-from gpud.agent.measure import conditions
 from gpud.agent.telemetry.collection import Collection
 from gpud.agent.telemetry.sources import nvml
 from gpud.agent.telemetry.sources.nvml import HELPER
@@ -52,7 +51,7 @@ async def test_collections_and_looks_at_once_do_not_mix(tmp_path: Path) -> None:
             nvml_source.fields(), looks, nvml_source.fields()
         )
         assert first["fan_ratio"] == last["fan_ratio"] == 0.3
-        assert all(set(by_field(readings)) == conditions.FIELDS_OF_A_RUN for readings in looked)
+        assert all(set(by_field(readings)) == nvml.LOOK_FIELDS for readings in looked)
         assert nvml_source.spawned == 1
         pid = nvml_source.pid
     assert pid is not None
@@ -144,11 +143,13 @@ async def test_xids_are_counted_on_where_the_last_helper_ended(tmp_path: Path) -
         assert (await source.fields())["xids"] == "31:2"
         rewrite_script(library, "device.0.event_types 8\ndevice.0.xid 79\n")
         assert (await source.fields())["xids"] == "31:2,79:1"
+        for code, question in ((13, source.source.look), (43, source.source.live)):
+            rewrite_script(library, f"device.0.event_types 8\ndevice.0.xid {code}\n")
+            await question()
         rewrite_script(library, "device.0.event_types 8\n")
-        await source.source.look()
         fields = await source.fields()
-        assert (fields["xids"], fields["xid_last"]) == ("31:2,79:1", 79.0)
-        assert source.spawned == 4
+        assert (fields["xids"], fields["xid_last"]) == ("13:1,31:2,43:1,79:1", 43.0)
+        assert source.spawned == 5
 
 
 @pytest.mark.parametrize("how", ["file", "link"])

@@ -51,11 +51,13 @@ END_S = 1.0
 """How long the helper may take to end after its input closed, and again after its kill."""
 
 ALL = b"{}"
-OF_A_LOOK = msgspec.json.encode({"fields": sorted(conditions.FIELDS_OF_A_RUN)})
-"""Right before and after a run, no more is asked than is made use of."""
+LOOK_FIELDS = conditions.FIELDS_OF_A_RUN | {"xids", "xid_last"}
+"""Right before and after a run, no more is asked than is made use of, and Xids, which the driver
+tells once: they go on to the next helper."""
+OF_A_LOOK = msgspec.json.encode({"fields": sorted(LOOK_FIELDS)})
 LIVE_FIELDS = frozenset(
     {
-        *conditions.FIELDS_OF_A_RUN,
+        *LOOK_FIELDS,
         *("driver_version", "cuda_version", "nvml_version", "name", "pci_bus_id"),
         *("memory_total_bytes", "fan_ratio", "temperature_slowdown_celsius"),
         *("clock_sm_max_hertz", "clock_memory_max_hertz"),
