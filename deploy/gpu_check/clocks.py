@@ -16,7 +16,7 @@ from . import machine
 from .processes import ENDS_S, wsl
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 FIELDS = {
     "sm_mhz": "clocks.sm",
@@ -26,8 +26,6 @@ FIELDS = {
     "memory_mib": "memory.used",
 }
 INTERVAL_MS = 100
-SILENT_S = 2.0
-"""An nvidia-smi without a line for so long waits for the driver."""
 FIRST_S = 30.0
 """So long may nvidia-smi take to its first line: it wakes up a GPU that rests."""
 
@@ -49,10 +47,6 @@ class Clocks:
             for name in FIELDS
             if any(name in sample for sample in samples)
         }
-
-    def answered(self, since_s: float) -> bool:
-        """Whether a line has come since a moment of the monotonic clock."""
-        return any(at_s >= since_s for at_s, _ in self._samples[-1:])
 
     def read(self, terminal: int) -> None:
         """Keep every line until there are no more."""
@@ -76,10 +70,13 @@ def values(line: str) -> Reading:
 
 
 @contextlib.contextmanager
-def followed(uuid: str, say: Callable[[str], None]) -> Iterator[Clocks]:
-    """Ask nvidia-smi until the end of the block, which begins when it has answered."""
+def followed(uuid: str) -> Iterator[Clocks]:
+    """Ask nvidia-smi until the end of the block, which begins when it has answered.
+
+    Not in WSL2, where nvidia-smi in a loop has broken the GPU: the kernels read their own clock.
+    """
     clocks, smi = Clocks(), machine.nvidia_smi()
-    if smi is None:
+    if smi is None or wsl():
         yield clocks
         return
     ours, its = os.openpty()  # into a pipe it might keep its lines until there are many
@@ -95,10 +92,7 @@ def followed(uuid: str, say: Callable[[str], None]) -> Iterator[Clocks]:
         clocks.begun.wait(FIRST_S)
         yield clocks
     finally:
-        if not wsl() or clocks.answered(since_s=time.monotonic() - SILENT_S):
-            process.terminate()  # it does no work on the GPU
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(ENDS_S)
-                thread.join()
-        else:
-            say(f"nvidia-smi (process {process.pid}) does not answer and was left alone")
+        process.terminate()  # it does no work on the GPU
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(ENDS_S)
+            thread.join()

@@ -39,7 +39,7 @@ def study(
     there = prepare(given, folder, counted, say)
     before = machine.condition(there.uuid)
     parts: dict[str, dict[str, Any]] = {}
-    with clocks.followed(there.uuid, say) as following:
+    with clocks.followed(there.uuid) as following:
         seconds = given.seconds or WORKLOAD_S
         common = Study(there, folder, given.seed, seconds, following, say)
         for name, part in PARTS.items():

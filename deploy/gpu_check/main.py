@@ -86,7 +86,7 @@ def _check(
     if not rows:
         raise Refused(f"{', '.join(absent)}: {there.alone}")
     checked: list[sanitize.Checked] = []
-    with clocks.followed(there.uuid, say) as following:
+    with clocks.followed(there.uuid) as following:
         sides = _sides(given, there, following)
         rounds, pairs = turns.run(sides, _plan(given, rows, begun), say)
     if not given.quick:
