@@ -75,6 +75,7 @@ def narrowed(drawn: Sequence[Line], view: View) -> list[Line]:
         indent = " " * min(len(whole) - len(whole.lstrip()) + 2, view.width // 2)
         style = next((span.style for span in spans if span.text.strip()), PLAIN)
         together = whole.replace(" http", f"{NO_BREAK}http")
-        parts = wrap(together, max(view.width, NARROWEST), subsequent_indent=indent)
+        width = max(view.width, NARROWEST)
+        parts = wrap(together, width, subsequent_indent=indent, break_on_hyphens=False)
         shown += [(Span(part.replace(NO_BREAK, " "), style),) for part in parts]
     return shown

@@ -118,7 +118,8 @@ def test_a_person_reads_the_verdict_that_was_reviewed(
     path = GOLDEN / f"{name}.verdict.txt"
     if request.config.getoption("--update-golden"):
         path.write_text(seen[name].verdict)
-    assert seen[name].verdict == path.read_text()
+    # Where a line breaks depends on how long this machine's folder of temporary files is.
+    assert seen[name].verdict.split() == path.read_text().split()
 
 
 @pytest.mark.parametrize("name", names())

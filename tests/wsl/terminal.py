@@ -52,7 +52,7 @@ class Terminal(Screen):
         if password:
             before = self.expect(r"(?s)(.*)\[sudo\] password for \w+: ")[1]
             self.send(f"{password}\n")
-        ended = self.expect(r"(?s)(.*?)ended:(\d+)\r\n")
+        ended = self.expect(r"(?s)(.*?)ended:(\d+)\r\n", LIMIT_S)
         self.expect(PROMPT)
         return int(ended[2]), (before + ended[1]).replace("\r", "")
 
