@@ -203,10 +203,10 @@ def row(name: str, often: float, gpu_s: float, cpu_s: float) -> None:
 
 
 def listed() -> list[dict[str, Any]]:
-    """Ask which probes there are."""
+    """Ask which probes there are on a machine with one GPU."""
     ended = subprocess.run([*CHILD, "--list"], capture_output=True, text=True, check=True)
     probes: list[dict[str, Any]] = json.loads(ended.stdout)["probes"]
-    return probes
+    return [probe for probe in probes if not probe.get("peer")]
 
 
 def _served(ledger: Path, jobs: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], float]:
