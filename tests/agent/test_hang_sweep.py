@@ -145,7 +145,8 @@ def assert_named(hang: Hang, report: RunReport) -> None:
         return
     assert failure is not None, hang
     assert hang.function in (failure.function or "").split(" or "), (hang, failure)
-    reason = Reason.SLOW_START if hang.function in START_UP else Reason.HUNG
+    starts = hang.function in START_UP and not hang.after
+    reason = Reason.SLOW_START if starts else Reason.HUNG
     assert (failure.reason, report.samples) == (reason, ()), (hang, failure)
     assert failure.advice, hang
     assert report.conditions["probe_version"], hang

@@ -8,7 +8,6 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,7 +45,6 @@ class Run:
 
     ended: Ended
     calls: tuple[str, ...]
-    took_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +100,10 @@ class Sweep:
         return self._libraries[subject.older]
 
     def prober(self, function: str) -> Subject:
-        """The quickest probe that calls a function, on a current driver where one does."""
+        """The probe of the fewest calls that has a function, on a current driver where one does."""
         able = [subject for subject, run in self.clean.items() if function in run.calls]
         assert able, f"nothing calls {function}"
-        return min(able, key=lambda s: (s.older, s.name == INVENTORY, self.clean[s].took_s))
+        return min(able, key=lambda s: (s.older, s.name == INVENTORY, len(self.clean[s].calls)))
 
     def faults(self, function: str, codes: Iterable[int], *, sticky: bool = False) -> list[Fault]:
         """Each code at the first call of a function, one in the middle, and the last."""
@@ -131,10 +129,9 @@ class Sweep:
         return own + "".join(f"fail {f} {fault.code} {before.count(f)}\n" for f in others)
 
     def _clean_run(self, subject: Subject) -> Run:
-        begun = time.monotonic()
         (run,) = self._runs([(subject, "")])
         assert run.ended.code == 0, (subject, run.ended)
-        return Run(run.ended, run.calls, time.monotonic() - begun)
+        return run
 
     def _runs(self, subjects: Sequence[tuple[Subject, str]]) -> list[Run]:
         assert self._server.stdin is not None

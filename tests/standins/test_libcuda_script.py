@@ -77,12 +77,15 @@ def test_a_stalled_call_goes_on_when_its_file_answers(tmp_path: Path) -> None:
         [sys.executable, "-I", "-c", program], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout
-        with log.open("r+b", buffering=0) as called:  # open for both: without a writer is no end
+        with (  # open for both: neither has an end while the other side comes and goes
+            log.open("r+b", buffering=0) as called,
+            fifo.open("r+b", buffering=0) as answer,
+        ):
             assert [called.readline() for _ in range(2)] == [b"cuInit\n"] * 2
             assert process.stdout.readline() == "0\n"
             assert not select.select([process.stdout], [], [], 0.1)[0]
             for _ in range(2):  # every call from then on waits for a byte of its own
-                fifo.write_bytes(b"x")
+                answer.write(b"x")
                 assert process.stdout.readline() == "0\n"
 
 
