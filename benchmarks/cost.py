@@ -33,7 +33,7 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from gpud.agent.measure import pace
-from gpud.agent.measure.contexts import GpuContexts
+from gpud.agent.measure.gpu_contexts import GpuContexts
 from gpud.core.sample import Backend, ProbeSpec
 from gpud.core.sections import ScheduleSettings
 from tests.e2e.program import Program, cuda, nvml, program

@@ -25,8 +25,8 @@ from gpud.agent.history.store import History
 from gpud.agent.measure import grace, pace
 from gpud.agent.measure.clocks import ClockWatch, now
 from gpud.agent.measure.conditions import Observer
-from gpud.agent.measure.contexts import GpuContexts
 from gpud.agent.measure.gate import Gate
+from gpud.agent.measure.gpu_contexts import GpuContexts
 from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.pace import Rounds
 from gpud.agent.measure.pipeline import Pipeline

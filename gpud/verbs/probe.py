@@ -113,7 +113,7 @@ async def _measure_here(settings: Settings, request: ProbeRequest, progress: Pro
     from gpud.agent import platform
     from gpud.agent.measure import grace, pace
     from gpud.agent.measure.clocks import now
-    from gpud.agent.measure.contexts import GpuContexts
+    from gpud.agent.measure.gpu_contexts import GpuContexts
     from gpud.agent.measure.launch import Launcher
     from gpud.agent.measure.session import Session
     from gpud.core import advice, wsl

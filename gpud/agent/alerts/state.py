@@ -139,7 +139,7 @@ class AlertState:
             finding = await _finding(raised, self._history, self._board.read())
             self._slowdowns.add(finding, raised.alarm.at_s)
             self._waiting.remove(raised)
-        await self.settle()
+        await self.publish_and_write()
 
     def observe(self, stream: StreamKey, standing: StreamStanding, at_s: float) -> None:
         """Take in the state of a stream after a sample."""
@@ -227,11 +227,11 @@ class AlertState:
             return
         try:
             await self.load()
-            await self.settle()
+            await self.publish_and_write()
         except StoreError:  # the runs report it, which cannot be written either
             self._retry_at_s = self._now().mono_s + RETRY_S
 
-    async def settle(self) -> None:
+    async def publish_and_write(self) -> None:
         """Publish what changed and write it. Errors: ``StoreError``; it is written later then."""
         self._publish()
         async with self._lock:
@@ -241,7 +241,7 @@ class AlertState:
     async def close(self) -> None:
         """Write what is not written yet, if that is possible."""
         with contextlib.suppress(StoreError):
-            await self.settle()
+            await self.publish_and_write()
 
     def step(self) -> None:
         """Look at functions and health as they are now."""

@@ -57,8 +57,8 @@ class Breaker:
         """Count the run that is let through while half-open; a closed one counts nothing."""
         return replace(self, trying=self.streak > 0)
 
-    def not_begun(self) -> Breaker:
-        """Take that back: the run was never started, so it says nothing about the driver."""
+    def clear_trying(self) -> Breaker:
+        """Let the next run through: the one before was not started, or has ended without a hang."""
         return replace(self, trying=False)
 
     def after_hang(

@@ -314,7 +314,7 @@ class Gate:
             if device is not None:
                 self._own_ended_s[device.uuid] = at.mono_s
 
-    async def ended(
+    async def flagged(
         self, due: Due, report: RunReport, admission: Admission, at: Instant, *, jumped: bool
     ) -> tuple[RunReport, tuple[Flag, ...]]:
         """Read the conditions after a run: return its report with both readings, and its flags.

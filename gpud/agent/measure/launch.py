@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from gpud.agent.measure.contexts import GpuContexts
+    from gpud.agent.measure.gpu_contexts import GpuContexts
     from gpud.agent.state.board import Board
 
 log = structlog.get_logger()
@@ -254,7 +254,7 @@ class Launcher:
                 result, note = await self._ask(server, work, kind)
             finally:
                 if work.gpu:  # one that is cancelled here decides nothing
-                    self._set(self.breaker.not_begun())
+                    self._set(self.breaker.clear_trying())
             took_s = time.monotonic() - begun_s
             if outcome.spoils(result):
                 await self._end()

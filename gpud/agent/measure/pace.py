@@ -16,7 +16,7 @@ from gpud.core.sample import Backend, Pace
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpud.agent.measure.contexts import GpuContexts
+    from gpud.agent.measure.gpu_contexts import GpuContexts
     from gpud.core.sample import ProbeSpec
     from gpud.core.sections import ScheduleSettings
 

@@ -315,8 +315,8 @@ class Pipeline:
         """Store, evaluate and publish a run."""
         after = self._now()
         jumped = clock.jumped(before.at, after, threshold_s=clock.WITHIN_RUN_S) is not None
-        report, flags = await self._gate.ended(due, report, before, after, jumped=jumped)
-        report = self._with_driver(report)
+        report, flags = await self._gate.flagged(due, report, before, after, jumped=jumped)
+        report = self._with_machine_versions(report)
         await self._store_and_evaluate(Run(report, after.wall_s, self._boot_id, flags))
         if jumped and report.failure is None:  # a failure stays one, whatever the time is
             self._skip(due, Skip.CLOCK_JUMPED, after)
@@ -369,7 +369,7 @@ class Pipeline:
         try:
             if await self._history.last_finished_s(containers.PROBE) != run.finished_s:
                 report = (state and state.report) or containers.run_report(run, None)
-                report = self._with_driver(report)
+                report = self._with_machine_versions(report)
                 await self._store_and_evaluate(Run(report, run.finished_s, self._boot_id))
                 if self._launcher.contexts is not None:
                     self._launcher.contexts.made()  # its container's
@@ -382,7 +382,7 @@ class Pipeline:
         """Whether a container measures the GPU."""
         return containers.taken(self._board.read().root.report)
 
-    def _with_driver(self, report: RunReport) -> RunReport:
+    def _with_machine_versions(self, report: RunReport) -> RunReport:
         """Add the driver and machine to a run; what the child itself has seen is closer."""
         circumstances = run_conditions(self._board.read(), self._now().mono_s)
         return replace(report, conditions={**circumstances, **report.conditions})

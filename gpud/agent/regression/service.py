@@ -162,7 +162,7 @@ class Regression:
         async with self.turn:
             self._obey(await self._history.write(records.write_command, command, uid))
         with suppress(StoreError):  # it is done, and its alerts are written later
-            await self._alerts.settle()
+            await self._alerts.publish_and_write()
         self._stirred.set()
 
     async def ready(self) -> None:
@@ -183,7 +183,7 @@ class Regression:
         """
         async with self.turn:
             await self._alerts.update()
-            await self._alerts.settle()
+            await self._alerts.publish_and_write()
             await self._history.append()
             await self._history.write(self._write)
             self._unsaved, self._saved_s = Unsaved(), self._now().mono_s

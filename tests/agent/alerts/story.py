@@ -82,7 +82,7 @@ class Story:
         """Publish and write what changes, as the agent does every second."""
         while True:
             with contextlib.suppress(StoreError):
-                await self.state.settle()
+                await self.state.publish_and_write()
             await asyncio.sleep(0.01)
 
     async def when(self, good: Callable[[], object], what: str) -> None:

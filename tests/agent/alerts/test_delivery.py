@@ -94,7 +94,7 @@ def test_history_that_cannot_be_read_at_the_start_is_awaited(tmp_path: Path) -> 
             file.rmdir()
             aside.rename(file)
             await story.state.load()
-            await story.state.settle()
+            await story.state.publish_and_write()
             story.fire(LOST)
             await story.when(lambda: after.messages, "the end")
 

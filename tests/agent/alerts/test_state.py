@@ -111,7 +111,7 @@ def test_alarm_is_published_and_written_and_there_after_a_restart(tmp_path: Path
         await life.alarm(grave())
         life.state.acknowledge(life.firing[0].fingerprint, NOW_S + 1)
         life.state.acknowledge(life.firing[0].fingerprint, NOW_S + 9)
-        await life.state.settle()
+        await life.state.publish_and_write()
         (row,) = await life.rows()
         (alert,) = life.firing
         assert (row.fingerprint, row.summary) == (alert.fingerprint, alert.summary)
@@ -119,7 +119,7 @@ def test_alarm_is_published_and_written_and_there_after_a_restart(tmp_path: Path
 
     async def second(life: Life) -> None:
         assert life.firing == []
-        await life.state.settle()
+        await life.state.publish_and_write()
         (alert,) = life.firing
         assert alert.acknowledged_s == NOW_S + 1
         await life.alarm(grave())  # as a replay does
@@ -134,7 +134,7 @@ def test_alarm_is_published_and_written_and_there_after_a_restart(tmp_path: Path
         assert (len(life.published), len(life.published[0].evidence)) == (1, 2)
 
     async def third(life: Life) -> None:
-        await life.state.settle()
+        await life.state.publish_and_write()
         assert len(life.published) == 1
         life.mono_s += SHOWN_ENDED_S + 500
         life.pass_s(1)
@@ -156,7 +156,7 @@ def test_alarm_that_a_kill_lost_is_published_once_and_only_after_the_replay(
             life.state.step()
             assert life.firing == []
             life.state.forget(finding("graph").key, NOW_S + 5)
-        await life.state.settle()
+        await life.state.publish_and_write()
         assert [row.stream.mode for row in life.firing[0].evidence] == ["submit"]
         assert len(await life.rows()) == 1
 
@@ -173,7 +173,7 @@ def test_nothing_is_written_while_nothing_changes(tmp_path: Path) -> None:
                 await life.alarm(grave())
             assert other.execute("PRAGMA data_version").fetchone() == before
             life.state.forget(grave().key, NOW_S)
-            await life.state.settle()
+            await life.state.publish_and_write()
             assert other.execute("PRAGMA data_version").fetchone() != before
 
     living(tmp_path, quiet)
@@ -304,7 +304,7 @@ def test_without_a_readable_history_alerts_are_published_and_joined_later(tmp_pa
         assert [alert.acknowledged_s for alert in life.firing] == [None, None, None]
         aside.rename(folder)
         await life.state.load()
-        await life.state.settle()
+        await life.state.publish_and_write()
         assert len(life.firing) == 4  # what ended before does not hide what fires again
         assert len(await life.rows()) == 5
         assert life.firing[-1].acknowledged_s == NOW_S
@@ -323,7 +323,7 @@ def test_suspect_of_version_one_is_confirmed_by_its_second_window(tmp_path: Path
 
     async def after(life: Life) -> None:
         life.state.observe(item.key, standing(item.alarm, judged=9000), NOW_S)
-        await life.state.settle()
+        await life.state.publish_and_write()
         assert [row.stream for row in life.firing[0].evidence] == [item.key]
 
     living(tmp_path, before)
@@ -340,7 +340,7 @@ def test_damaged_state_is_begun_again_and_its_alerts_are_over(tmp_path: Path, bo
         await life.alarm(grave())
 
     async def after(life: Life) -> None:
-        await life.state.settle()
+        await life.state.publish_and_write()
         assert life.firing == []
         (row,) = await life.rows()
         assert (row.firing, row.ends_s, row.updated_s) == (False, NOW_S + 500.0, NOW_S + 500.0)
@@ -370,7 +370,7 @@ def test_what_ended_is_published_up_to_a_number(tmp_path: Path) -> None:
             connection.execute("INSERT INTO alerts VALUES (?, ?, ?, ?, ?)", none)
 
     async def after(life: Life) -> None:
-        await life.state.settle()
+        await life.state.publish_and_write()
         assert (len(life.firing), len(life.published)) == (1, 32)
 
     living(tmp_path, before)
@@ -387,11 +387,11 @@ def test_history_that_was_begun_again_gets_all_that_fires(tmp_path: Path) -> Non
         await life.alarm(grave())
         delete()
         await life.history.append()  # as the next run does
-        await life.state.settle()
+        await life.state.publish_and_write()
         assert len(await life.rows()) == 1
 
     async def second(life: Life) -> None:
-        await life.state.settle()
+        await life.state.publish_and_write()
         assert len(life.firing) == 1
 
     living(tmp_path, first, second)
@@ -433,7 +433,7 @@ def test_condition_begins_once_and_changes_its_words_now_and_then(tmp_path: Path
     async def test(life: Life) -> None:
         async def after(*alerts: Alert, keep: tuple[str, ...] = ()) -> list[Alert]:
             life.state.sync({"GpudX"}, alerts, NOW_S + 70, keep=keep)
-            await life.state.settle()
+            await life.state.publish_and_write()
             return life.firing
 
         first = await after(condition("3 runs wait", NOW_S))
@@ -456,10 +456,10 @@ def test_first_alert_is_the_gravest_that_is_not_acknowledged(tmp_path: Path) -> 
     async def test(life: Life) -> None:
         mild, bad = condition("a", 0.0, label="a"), condition("b", 0.0, Severity.CRITICAL, "b")
         life.state.sync({"GpudX"}, [mild, bad], 0.0)
-        await life.state.settle()
+        await life.state.publish_and_write()
         assert life.published == (bad, mild)
         life.state.acknowledge(bad.fingerprint, NOW_S)
-        await life.state.settle()
+        await life.state.publish_and_write()
         assert [alert.summary for alert in life.published] == ["a", "b"]
 
     living(tmp_path, test)

@@ -16,8 +16,8 @@ from msgspec import structs
 from gpud.agent.history.schema import FILE
 from gpud.agent.history.store import History
 from gpud.agent.measure.conditions import Conditions, Observer
-from gpud.agent.measure.contexts import GpuContexts
 from gpud.agent.measure.gate import Gate
+from gpud.agent.measure.gpu_contexts import GpuContexts
 from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.pace import Rounds, Turn, plan
 from gpud.agent.measure.pipeline import Pipeline

@@ -258,7 +258,7 @@ def flags(
     admission = Admission(None, before, at)
 
     async def runs() -> list[tuple[Flag, ...]]:
-        return [(await gate.ended(DUE, report, admission, at, jumped=jumped))[1] for _ in after]
+        return [(await gate.flagged(DUE, report, admission, at, jumped=jumped))[1] for _ in after]
 
     return asyncio.run(runs())
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.agent.measure.contexts import GpuContexts
 from gpud.agent.measure.gate import STARVED_S
+from gpud.agent.measure.gpu_contexts import GpuContexts
 from gpud.agent.measure.pace import Beat, Rounds, plan
 from gpud.agent.state.snapshot import PaceState, ProbeKey
 from gpud.core.health import Level

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpud import gpu_lock, processes
-from gpud.agent.measure.contexts import GpuContexts
+from gpud.agent.measure.gpu_contexts import GpuContexts
 from gpud.agent.measure.launch import Launcher, LaunchRefused
 from gpud.agent.state.board import Board
 from gpud.child.cuda_api import OPTIONAL

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.agent.measure.contexts import GpuContexts
+from gpud.agent.measure.gpu_contexts import GpuContexts
 from gpud.agent.measure.pace import Beat, Rounds, Turn, plan, stretch
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 from gpud.core.sections import ScheduleSettings

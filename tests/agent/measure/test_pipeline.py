@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.agent.measure.contexts import NAME, GpuContexts
+from gpud.agent.measure.gpu_contexts import NAME, GpuContexts
 from gpud.agent.measure.pace import Rounds, plan
 from gpud.core.health import Level
 from gpud.core.sample import Backend, Pace, Reason, Skip

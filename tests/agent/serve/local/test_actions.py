@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpud.agent.history.store import History
-from gpud.agent.measure.contexts import GpuContexts
+from gpud.agent.measure.gpu_contexts import GpuContexts
 from gpud.agent.serve.local.actions import Actions
 from gpud.core.errors import StoreError
 from gpud.requests import ContextsRequest

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.measure.contexts import NAME, GpuContexts
+from gpud.agent.measure.gpu_contexts import NAME, GpuContexts
 
 if TYPE_CHECKING:
     from pathlib import Path
