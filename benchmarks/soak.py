@@ -1,0 +1,165 @@
+"""What grows in a gpud that runs for days: memory, descriptors, threads, files; with its slope.
+
+    .venv/bin/python benchmarks/soak.py [--minutes 180] [--keep FILE]
+
+A whole ``gpud run`` with stand-in drivers does in one minute what its defaults do in twenty, and
+meanwhile is scraped and looked at as often. Every half minute each process is measured. A slope is
+a straight line through all samples after the first fifth, per day of model time, with its 95 %
+confidence; the noise of neighbouring samples is not independent, so that means of ten parts are
+compared. The budget: no slope that is above 0.5 MB or one descriptor a day with that confidence.
+Roll-ups and retention go by the wall clock and are not quicker: a year of rows is
+``benchmarks/history.py``. ``--keep``: every sample, as JSON. Exit code 1 beyond the budget.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from statistics import fmean, linear_regression
+from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.cost import LAPTOP, processes_s
+from tests.e2e.program import Program, cuda, nvml, program
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+FASTER = 20
+PACE = {
+    "telemetry_interval_s": 10 / FASTER,
+    "small_interval_s": 60 / FASTER,
+    "large_interval_s": 900 / FASTER,
+}
+SCRAPE_S, PAGE_S, SAMPLE_S = 15 / FASTER, 300 / FASTER, 30.0
+DAY_S = 86400 / FASTER
+"""Real seconds of a day of model time."""
+WARM_UP, PARTS = 0.2, 10
+T_95 = 2.306
+"""Student's t for 95 % with the eight degrees of freedom of a line through ten means."""
+BUDGETS = {"PSS MB": 0.5, "descriptors": 1.0}
+
+
+def pss_mb(pid: int) -> float:
+    """Return the proportional share of the memory that a process has, in MB."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+def descriptors(pid: int) -> float:
+    """Return how many files a process has open."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def status_of(pid: int, key: str) -> float:
+    """Return a figure of /proc/PID/status."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith(f"{key}:"))
+
+
+OF_A_PROCESS: dict[str, Callable[[int], float]] = {
+    "PSS MB": pss_mb,
+    "descriptors": descriptors,
+    "threads": lambda pid: status_of(pid, "Threads"),
+    "wake-ups": lambda pid: status_of(pid, "voluntary_ctxt_switches"),
+}
+
+
+def folder_mb(folder: Path) -> float:
+    """Return what the files below a folder take, in MB; files may go meanwhile."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_blocks * 512
+        except FileNotFoundError:
+            continue
+    return total / 1e6
+
+
+def measured(gpud: Program) -> dict[str, float]:
+    """Measure every process and both folders once."""
+    assert gpud.process is not None
+    pids = {"root": gpud.process.pid, "agent": gpud.agent_pid(), "NVML": gpud.nvml_helper()}
+    sample: dict[str, float] = {}
+    for process, pid in pids.items():
+        assert pid is not None, f"{process} is gone"
+        sample |= {f"{process} {what}": look(pid) for what, look in OF_A_PROCESS.items()}
+    sample |= {f"{name} CPU s": used_s for name, used_s in processes_s(gpud).items()}
+    sample["history MB"] = folder_mb(gpud.home / "var/lib/gpud")
+    sample["logs MB"] = folder_mb(gpud.home / "var/log/gpud")
+    return sample
+
+
+def soaked(
+    gpud: Program, seconds: float, keep: Path | None
+) -> list[tuple[float, dict[str, float]]]:
+    """Scrape and look at the page at their pace; give the samples with their days of model time."""
+    begun = time.monotonic()
+    samples: list[tuple[float, dict[str, float]]] = []
+    due = {SCRAPE_S: 0.0, PAGE_S: 0.0, SAMPLE_S: 0.0}
+    while (passed_s := time.monotonic() - begun) < seconds:
+        for every_s, at_s in due.items():
+            if passed_s < at_s:
+                continue
+            due[every_s] = passed_s + every_s
+            if every_s != SAMPLE_S:
+                gpud.get("/metrics" if every_s == SCRAPE_S else "/")
+                continue
+            samples.append((passed_s / DAY_S, measured(gpud)))
+            if keep is not None:
+                with keep.open("a") as file:
+                    file.write(json.dumps({"days": samples[-1][0], **samples[-1][1]}) + "\n")
+        time.sleep(max(begun + min(due.values()) - time.monotonic(), 0.0))
+    return samples
+
+
+def slope(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return the slope of a line through the means of ten parts, and half its 95 % interval."""
+    size = len(points) // PARTS
+    parts = [points[at * size : (at + 1) * size] for at in range(PARTS)]
+    x = [fmean(point[0] for point in part) for part in parts]
+    y = [fmean(point[1] for point in part) for part in parts]
+    line = linear_regression(x, y)
+    residual = sum((b - line.intercept - line.slope * a) ** 2 for a, b in zip(x, y, strict=True))
+    spread = sum((a - fmean(x)) ** 2 for a in x)
+    return line.slope, T_95 * (residual / (PARTS - 2) / spread) ** 0.5
+
+
+def main() -> int:
+    """Print first and last value, largest value and slope of everything."""
+    parser = argparse.ArgumentParser(description="what grows in days")
+    parser.add_argument("--minutes", type=float, default=180.0)
+    parser.add_argument("--keep", type=Path, help="a file for the samples")
+    given = parser.parse_args()
+    with program(schedule=PACE, probes={}) as gpud:
+        gpud.settings |= {"cuda": cuda(gpud.home, LAPTOP), "nvml": nvml(gpud.home)}
+        gpud.start()
+        gpud.health("probes", 0)
+        until(gpud.nvml_helper, "the helper of NVML")
+        samples = soaked(gpud, 60 * given.minutes, given.keep)
+    samples = samples[int(WARM_UP * len(samples)) :]
+    if len(samples) < PARTS:
+        sys.exit(f"{given.minutes:g} minutes give too few samples for a slope")
+    days = samples[-1][0] - samples[0][0]
+    print(f"{days:.2f} days of model time after the warm-up, {len(samples)} samples")
+    print(f"{'':<20} {'first':>10} {'last':>10} {'most':>10}   a day")
+    good = True
+    for name in samples[0][1]:
+        values = [(day, sample[name]) for day, sample in samples]
+        rise, within = slope(values)
+        limit = next((most for what, most in BUDGETS.items() if name.endswith(what)), None)
+        over = limit is not None and rise - within > limit
+        good = good and not over
+        figures = [values[0][1], values[-1][1], max(value for _, value in values)]
+        row = " ".join(f"{figure:>10.2f}" for figure in figures)
+        print(f"{name:<20} {row}   {rise:+.3f} +- {within:.3f}{'  above the budget' * over}")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
