@@ -5,7 +5,6 @@ that no longer works. The words are Alertmanager's: name, labels, fingerprint, s
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -64,8 +63,7 @@ class Cause(msgspec.Struct, frozen=True):
     detail: str | None = None  # in words, where there is more to say
 
 
-@dataclass(frozen=True, slots=True)
-class Alert:
+class Alert(msgspec.Struct, frozen=True):
     """One thing to tell. Times are Unix seconds; ``ends_s`` is None while it fires.
 
     ``summary`` is one plain sentence that says what and how much; ``description`` has the evidence
@@ -84,7 +82,7 @@ class Alert:
     causes: tuple[Cause, ...] = ()  # the most likely first
     fix: str | None = None
     acknowledged_s: float | None = None  # a person said: seen, no more reminders
-    annotations: Mapping[str, str] = field(default_factory=dict)  # beside summary and description
+    annotations: Mapping[str, str] = {}  # beside summary and description
 
     @property
     def fingerprint(self) -> str:

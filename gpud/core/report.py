@@ -5,12 +5,12 @@ snapshot and treats a report older than ``STALE_AFTER_S`` as silence.
 """
 
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 from msgspec import structs
 
-from gpud.core.sample import SCHEMA_VERSION, Failure
+from gpud.core.sample import SCHEMA_VERSION, Failure, Reason
 
 STALE_AFTER_S = 15.0
 """Root writes on every change and at least every 5 s; three missed beats mean it is gone."""
@@ -111,6 +111,21 @@ class ContainerFigure(msgspec.Struct, frozen=True):
     compute_capability: str
 
 
+class ContainerFailure(msgspec.Struct, frozen=True):
+    """A failed run of a container, in terms a person can act on."""
+
+    reason: Reason
+    detail: str
+    function: str | None = None
+    code: int | None = None
+    advice: str | None = None
+
+    @classmethod
+    def of(cls, failure: Failure | None) -> Self | None:
+        """Return the failure of a probe as root reports it."""
+        return None if failure is None else msgspec.convert(failure, cls, from_attributes=True)
+
+
 class ContainerRun(msgspec.Struct, frozen=True):
     """One run of the sample in a container: either a figure or a failure.
 
@@ -121,7 +136,7 @@ class ContainerRun(msgspec.Struct, frozen=True):
     finished_mono_s: float
     duration_s: float
     figure: ContainerFigure | None = None
-    failure: Failure | None = None
+    failure: ContainerFailure | None = None
 
 
 class ProbeStage(StrEnum):

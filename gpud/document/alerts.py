@@ -5,10 +5,38 @@ from typing import Final
 
 import msgspec
 
-from gpud.core.alerts import Cause, Evidence
+from gpud.core.alerts import Cause
 
 SEEN: Final = "seen"
 """State of a fault that left its trace on this machine; the others are of its versions alone."""
+
+
+class StreamName(msgspec.Struct, frozen=True):
+    """One stream, as ``StreamKey`` names it."""
+
+    gpu: str | None
+    probe: str
+    mode: str
+    version: int = 1
+    on_battery: bool = False
+    peer: str | None = None
+
+
+class EvidenceReport(msgspec.Struct, frozen=True):
+    """What one stream showed, as ``Evidence`` has it. Values in ``unit``."""
+
+    stream: StreamName
+    unit: str
+    kind: str
+    before: float
+    after: float
+    slowdown: float
+    low: float
+    high: float
+    samples: int
+    reference: int
+    since_s: float
+    seq: int
 
 
 class AlertReport(msgspec.Struct, frozen=True):
@@ -29,7 +57,7 @@ class AlertReport(msgspec.Struct, frozen=True):
     ends_s: float | None = None
     description: str = ""
     labels: Mapping[str, str] = {}
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[EvidenceReport, ...] = ()
     causes: tuple[Cause, ...] = ()
     fix: str | None = None
     acknowledged_s: float | None = None

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gpud.core.report import ProcessRef
-from gpud.core.sample import SCHEMA_VERSION, Device
+from gpud.core.sample import SCHEMA_VERSION
 from gpud.document.names import ReasonName
 
 
@@ -39,10 +39,25 @@ class FailureReport(msgspec.Struct, frozen=True):
     advice: str | None = None
 
 
+class DeviceReport(msgspec.Struct, frozen=True):
+    """A GPU as the CUDA driver describes it; ``index`` in PCI bus order."""
+
+    index: int
+    uuid: str
+    name: str
+    pci_bus_id: str
+    compute_capability: str
+    sm_count: int
+    l2_bytes: int
+    memory_total_bytes: int
+    mig: str | None = None
+    mps: bool | None = False
+
+
 class CudaReport(msgspec.Struct, frozen=True):
     """GPUs that CUDA offers right now, or why none; ``refused`` are counted and not described."""
 
-    devices: tuple[Device, ...] = ()
+    devices: tuple[DeviceReport, ...] = ()
     cuda_version: str | None = None
     library: str | None = None
     failure: FailureReport | None = None

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gpud.core.sample import Condition, Peak, Point
+from gpud.core.sample import Condition
 from gpud.core.stats import human
 from gpud.document.machine import FailureReport
 from gpud.document.names import BackendName, FlagName, ReasonName, SkipName, UnitName
@@ -16,6 +16,21 @@ class MissingMode(msgspec.Struct, frozen=True):
     mode: str = ""
     reason: ReasonName = ""
     detail: str = ""
+
+
+class PeakReport(msgspec.Struct, frozen=True):
+    """One of several humps of a distribution. ``value`` is its median, ``share`` in 0..1."""
+
+    value: float
+    share: float
+
+
+class PointReport(msgspec.Struct, frozen=True):
+    """What one size cost on either side. Units: seconds; ``n`` is the side of a square matrix."""
+
+    n: int
+    cpu_s: float
+    gpu_s: float
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -32,7 +47,7 @@ class Figures(msgspec.Struct, frozen=True):
     maximum: float = 0.0
     null_median: float | None = None
     null_p99: float | None = None
-    peaks: tuple[Peak, ...] = ()
+    peaks: tuple[PeakReport, ...] = ()
     p99_net: float | None = None
 
     @property
@@ -70,7 +85,7 @@ class LastRun(msgspec.Struct, frozen=True):
     missing: tuple[MissingMode, ...] = ()
     conditions: Mapping[str, Condition] = {}
     flags: tuple[FlagName, ...] = ()
-    curve: tuple[Point, ...] = ()
+    curve: tuple[PointReport, ...] = ()
     samples: tuple[Figures, ...] = ()
 
     @property

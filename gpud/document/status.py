@@ -10,7 +10,7 @@ from gpud.core.alerts import SinkState
 from gpud.core.errors import GpudError
 from gpud.core.health import Health
 from gpud.core.report import RootReport
-from gpud.core.sample import SCHEMA_VERSION, Device
+from gpud.core.sample import SCHEMA_VERSION
 from gpud.core.text import escaped
 from gpud.document.alerts import AlertReport, FaultReport
 from gpud.document.machine import (
@@ -20,6 +20,7 @@ from gpud.document.machine import (
     ContextsReport,
     Counters,
     CudaReport,
+    DeviceReport,
     Expected,
     ListedGpu,
     StoreSize,
@@ -66,7 +67,7 @@ class Status(msgspec.Struct, frozen=True, dict=True):
     schema_version: int = SCHEMA_VERSION
 
     @property
-    def devices(self) -> dict[str, Device]:
+    def devices(self) -> dict[str, DeviceReport]:
         """The GPUs that CUDA lists now, by UUID."""
         return {} if self.cuda is None else {device.uuid: device for device in self.cuda.devices}
 

@@ -27,7 +27,13 @@ from docker.types import DeviceRequest, LogConfig
 from gpud import regular_file
 from gpud.core.advice import Situation, platform, worded
 from gpud.core.errors import ProbeError, WireError
-from gpud.core.report import ContainerFigure, ContainerRun, ToolkitReport, ToolkitState
+from gpud.core.report import (
+    ContainerFailure,
+    ContainerFigure,
+    ContainerRun,
+    ToolkitReport,
+    ToolkitState,
+)
 from gpud.core.sample import Failure, Reason
 from gpud.core.toolkit import CDI_KIND, PROGRAMS, ToolkitFacts, judged
 from gpud.root import daemonconfig, process
@@ -173,7 +179,8 @@ def _run(client: Client, job: ContainerJob, report: ToolkitReport) -> ContainerR
     now_s = time.monotonic()
     if failure is not None:
         failure = worded(failure, platform(os.uname().release))
-    return ContainerRun(time.time(), now_s, now_s - started_s, figure, failure)
+    reported = ContainerFailure.of(failure)
+    return ContainerRun(time.time(), now_s, now_s - started_s, figure, reported)
 
 
 def measured(client: Client, job: ContainerJob, *, cdi: bool) -> ContainerFigure:

@@ -23,6 +23,7 @@ from msgspec import structs
 from gpud.core import wire
 from gpud.core.report import (
     SLOW_RUNS,
+    ContainerFailure,
     ContainerRun,
     ContainersReport,
     Owner,
@@ -163,7 +164,8 @@ class Plan:
         if self._failed and before and toolkit and before.state is not toolkit.state:
             self._next_run_s = min(self._next_run_s, now_s)  # the toolkit was mended
         if task is Task.RUN or (task is Task.PULL and not present):
-            run = result.run or ContainerRun(wall_s, now_s, 0.0, failure=result.failure)
+            failure = ContainerFailure.of(result.failure)
+            run = result.run or ContainerRun(wall_s, now_s, 0.0, failure=failure)
             self._count(run, now_s)
 
     def _meet(self, dockerd: ProcessRef | None, now_s: float) -> None:

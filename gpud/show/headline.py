@@ -11,13 +11,12 @@ from gpud.core.stats import compared, human
 from gpud.show import model
 from gpud.show.view import ASCII
 from gpud.units import plural, spaced, span
-from gpud.words import GPU_WORK_BEGINS, cause_words, figure_of, name_of, unmeasured
+from gpud.words import GPU_WORK_BEGINS, called, cause_words, name_of, unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpud.core.alerts import Evidence
-    from gpud.document.alerts import AlertReport
+    from gpud.document.alerts import AlertReport, EvidenceReport
     from gpud.document.status import Status
 
 WORDS: Final[dict[model.State, str]] = {
@@ -259,9 +258,10 @@ def card(document: Status, alert: AlertReport) -> model.Card:
     return model.Card(f"alert-{name}", model.Prose(alert.summary, SUMMARY), blocks, state)
 
 
-def _name(document: Status, evidence: Evidence) -> model.Text:
+def _name(document: Status, evidence: EvidenceReport) -> model.Text:
     """Name a metric that moved, with the way to its chart where there is one."""
-    stream, words = evidence.stream, figure_of(evidence.stream)
+    stream = evidence.stream
+    words = called(stream.probe, stream.mode)
     listed = document.gpus.get(stream.gpu or "")
     gpu = listed.number if listed else None
     drawn = ((run.gpu, run.probe, sample.mode) for run in document.probes for sample in run.samples)
@@ -270,7 +270,7 @@ def _name(document: Status, evidence: Evidence) -> model.Text:
     return words
 
 
-def _evidence(document: Status, evidence: Sequence[Evidence], name: str) -> model.Table:
+def _evidence(document: Status, evidence: Sequence[EvidenceReport], name: str) -> model.Table:
     """Make one row for each figure that moved."""
     first = ("change", "before", "after")  # these and the name are what a phone shows
     others = ("on", "90 % interval", "runs", "since")
@@ -294,7 +294,7 @@ def _evidence(document: Status, evidence: Sequence[Evidence], name: str) -> mode
     return model.Table(f"evidence-{name}", "Evidence", columns, rows, limit=30)
 
 
-def _change(evidence: Evidence) -> model.Text:
+def _change(evidence: EvidenceReport) -> model.Text:
     """Say how much longer work takes; of a rate also by how much it fell."""
     slower = model.Styled(compared(evidence.slowdown), "strong")
     if evidence.after >= evidence.before:

@@ -255,7 +255,7 @@ def drifting() -> Snapshot:
     """Submissions became slower little by little while the GPU's clocks were held down by heat."""
     since_s = WALL_S - past.DRIFT_DAYS[0] * DAY_S
     hotter = Cause("throttle", "by nothing", "by thermal", "61 -> 84 degrees C")
-    alert = replace(
+    alert = structs.replace(
         snapshots.SLOWER,
         name=SLOWDOWN,
         labels={"kind": "drift", "uuid": DEVICE.uuid},
@@ -290,7 +290,7 @@ def slower(alert: Alert, since_s: float, kind: ChangeKind) -> Snapshot:
         for one in alert.evidence
     )
     fix = wording.fix(alert.causes, Platform.WSL2, alert.fingerprint[: alerts.SHORT])
-    alert = replace(alert, evidence=evidence, starts_s=at_s, updated_s=at_s, fix=fix)
+    alert = structs.replace(alert, evidence=evidence, starts_s=at_s, updated_s=at_s, fix=fix)
     judged = evaluated(streams, WALL_S, units())
     slow = launches(DEVICE.name, past.SLOWER)
     ran = run_finished(slow, DEVICE.uuid, WALL_S - 20, MONO_S - 10)

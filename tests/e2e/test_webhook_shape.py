@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
 
 from gpud.agent.alerts.message import Message, rfc3339
 from tests.agent.alerts.telling import HOST, LOST, SLOW, context, ended, only, receiver
@@ -55,8 +56,8 @@ def test_alertmanager_posts_the_same_document_field_by_field(tmp_path: Path) -> 
 
 def compare_messages(tmp_path: Path, there: Receiver, alertmanager: int) -> None:
     begun_s = float(round(time.time())) - 60.25
-    slow = replace(SLOW, starts_s=begun_s)
-    lost = replace(LOST, starts_s=begun_s + 1.0)
+    slow = structs.replace(SLOW, starts_s=begun_s)
+    lost = structs.replace(LOST, starts_s=begun_s + 1.0)
     sink = only("webhook", context(tmp_path, f'webhook_urls = ["{there.url()}"]'))
 
     def ours(message: Message) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.core.report import (
+    ContainerFailure,
     ContainerFigure,
     ContainerRun,
     ContainersReport,
@@ -99,7 +100,8 @@ class World:
         if task is Task.LOOK:
             return TaskResult(ToolkitReport(self.toolkit), image_present=self.image)
         figure = FIGURE if self.failure is None else None
-        run = ContainerRun(1e9 + self.now_s, self.now_s, 1.0, figure, self.failure)
+        failure = ContainerFailure.of(self.failure)
+        run = ContainerRun(1e9 + self.now_s, self.now_s, 1.0, figure, failure)
         return TaskResult(image_present=self.image, run=run)
 
     def times(self, task: Task) -> list[float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import structlog
@@ -49,8 +49,7 @@ ROW: Final = "delivery"
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentAlert(Alert):
+class SentAlert(Alert, frozen=True, kw_only=True):
     """An alert as it was sent, without evidence."""
 
     at_s: float  # Unix time
@@ -109,7 +108,7 @@ class Outbox:
         """
         for alert in past:
             age_s = min(max(now.wall_s - alert.at_s, 0.0), self._repeat_interval_s)
-            self.sent[alert.fingerprint] = replace(alert, at_mono_s=now.mono_s - age_s)
+            self.sent[alert.fingerprint] = structs.replace(alert, at_mono_s=now.mono_s - age_s)
 
     def _firing(self, latest: dict[str, Alert], now: Instant) -> tuple[list[Alert], list[Alert]]:
         """Return the alerts that are new or graver than before, and those to repeat."""
@@ -130,7 +129,7 @@ class Outbox:
         for name, previous in self.sent.items():
             alert = latest.get(name)
             if alert is None and not quiet:
-                over[name] = replace(previous, ends_s=now_s)
+                over[name] = structs.replace(previous, ends_s=now_s)
             elif alert is not None and not alert.firing:
                 over[name] = alert
         return over
@@ -365,6 +364,6 @@ def _names(message: Message) -> list[list[str]]:
 
 
 def _sent(alert: Alert, now: Instant) -> SentAlert:
-    parts = {item.name: getattr(alert, item.name) for item in fields(Alert)}
+    parts = {name: getattr(alert, name) for name in Alert.__struct_fields__}
     brief = parts | {"evidence": (), "causes": ()}
     return SentAlert(**brief, at_s=now.wall_s, at_mono_s=now.mono_s)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.clock import Instant
     from gpud.core.health import Health
+    from gpud.core.report import ContainerFailure
     from gpud.core.sample import Failure
 
 CUDA, PROBE, NVML, CONTAINER = "cuda", "probe", "nvml", "container"
@@ -310,7 +311,7 @@ def _container(snapshot: Snapshot) -> Iterator[Result]:
         yield Subject(CONTAINER), (mark, _why(failure))
 
 
-def _says_nothing(failure: Failure | None) -> bool:
+def _says_nothing(failure: Failure | ContainerFailure | None) -> bool:
     """Return whether a failure says nothing of the driver: busy, not set up, or gpud's own."""
     if failure is None or failure.reason in OF_A_PROBE:
         return False
@@ -319,7 +320,7 @@ def _says_nothing(failure: Failure | None) -> bool:
     )
 
 
-def _why(failure: Failure) -> Why:
+def _why(failure: Failure | ContainerFailure) -> Why:
     return Why(str(failure.reason), failure.detail, failure.advice)
 
 

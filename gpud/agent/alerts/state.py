@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import msgspec
 import structlog
+from msgspec import structs
 
 from gpud.agent.alerts import causes, functions, wording
 from gpud.agent.alerts.functions import Components, Functions, SavedFunctions
@@ -154,7 +154,7 @@ class AlertState:
         self._word_incidents()
         alert = self._alerts.get(fingerprint)
         if alert is not None and alert.firing and alert.acknowledged_s is None:
-            self._set(replace(alert, acknowledged_s=at_s))
+            self._set(structs.replace(alert, acknowledged_s=at_s))
 
     def sync(
         self,
@@ -174,7 +174,9 @@ class AlertState:
         for fingerprint, alert in [*self._alerts.items()]:
             over = alert.firing and alert.name in names and fingerprint not in current
             if over and set(keep).isdisjoint(alert.labels.values()):
-                self._set(replace(alert, ends_s=max(now_s, alert.starts_s), updated_s=now_s))
+                self._set(
+                    structs.replace(alert, ends_s=max(now_s, alert.starts_s), updated_s=now_s)
+                )
 
     @contextlib.contextmanager
     def replaying(self) -> Iterator[None]:
@@ -325,7 +327,7 @@ class AlertState:
         if complete and shown != self._shown and not self._replaying:
             self._shown = shown
             before = self._board.read().alerts
-            alerts = msgspec.structs.replace(before, alerts=shown, published_s=now_s)
+            alerts = structs.replace(before, alerts=shown, published_s=now_s)
             self._board.publish(alerts=alerts)
 
     async def _write(self) -> None:
@@ -413,12 +415,14 @@ def _continued(before: Alert, alert: Alert) -> Alert:
     The words of an incident change with its evidence only.
     """
     acknowledged_s = before.acknowledged_s or alert.acknowledged_s
-    alert = replace(alert, starts_s=before.starts_s, acknowledged_s=acknowledged_s)
-    same = replace(alert, updated_s=before.updated_s)
+    alert = structs.replace(alert, starts_s=before.starts_s, acknowledged_s=acknowledged_s)
+    same = structs.replace(alert, updated_s=before.updated_s)
     if same == before:
         return before
     early = not alert.evidence and abs(alert.updated_s - before.updated_s) < REFRESH_S
-    words = replace(same, summary=before.summary, description=before.description, fix=before.fix)
+    words = structs.replace(
+        same, summary=before.summary, description=before.description, fix=before.fix
+    )
     return before if early and words == before else alert
 
 

@@ -6,8 +6,9 @@ for the micro sign, which the shell's notice writes as u. Pure.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
 
 from gpud.agent.alerts import causes
 from gpud.agent.alerts.message import cut, moment, plain
@@ -116,7 +117,7 @@ def slowdown(
         evidence=tuple(rows),
         causes=tuple(likely),
     )
-    return replace(alert, fix=fix(likely, platform, alert.fingerprint[:SHORT]))
+    return structs.replace(alert, fix=fix(likely, platform, alert.fingerprint[:SHORT]))
 
 
 def lost(function: Lost, gpus: Mapping[str, str], platform: Platform) -> Alert:

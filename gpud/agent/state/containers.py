@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from msgspec import structs
+
 from gpud.core.health import Health, Level
 from gpud.core.report import (
     SLOW_RUNS,
@@ -37,9 +39,8 @@ def run_report(run: ContainerRun, device: Device | None) -> RunReport:
     """Give the run in the shape of every other, for the history."""
     figure = run.figure
     if figure is None:
-        return RunReport(
-            PROBE, Backend.CUDA, device, failure=run.failure, duration_s=run.duration_s
-        )
+        failure = None if run.failure is None else Failure(*structs.astuple(run.failure))
+        return RunReport(PROBE, Backend.CUDA, device, failure=failure, duration_s=run.duration_s)
     rate = figure.flops_per_second
     sample = Sample(
         MODE,

@@ -7,9 +7,11 @@ import contextlib
 import json
 import socket
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
 
 from gpud.agent.alerts import wording
 from gpud.agent.alerts.functions import Lost, Subject, Why
@@ -55,7 +57,7 @@ HOSTILE = (
 
 
 def ended(alert: Alert, at_s: float) -> Alert:
-    return replace(alert, ends_s=at_s, updated_s=at_s)
+    return structs.replace(alert, ends_s=at_s, updated_s=at_s)
 
 
 def firing(*alerts: Alert) -> Message:

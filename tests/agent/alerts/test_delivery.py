@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 import structlog
+from msgspec import structs
 
 from gpud.agent.history.schema import FILE
 from gpud.agent.measure.clocks import now
@@ -44,7 +44,7 @@ def test_every_sink_gets_an_alert_once_and_its_end(tmp_path: Path) -> None:
         async with delivering(tmp_path, sink, two) as story:
             story.fire(SLOW)
             await story.when(lambda: sink.messages and two.messages, "both have it")
-            story.fire(replace(SLOW, updated_s=time.time()))
+            story.fire(structs.replace(SLOW, updated_s=time.time()))
             story.fire()
             await story.when(lambda: len(sink.messages) == len(two.messages) == 2, "its end")
             assert story.health.level is Level.OK
@@ -148,7 +148,7 @@ def test_after_an_outage_a_sink_gets_the_present_state(tmp_path: Path) -> None:
     async def run() -> None:
         async with delivering(tmp_path, sink) as story:
             for number in range(3):
-                story.fire(replace(SLOW, labels={"gpu": str(number)}))
+                story.fire(structs.replace(SLOW, labels={"gpu": str(number)}))
                 tries = sink.tries
                 await story.when(lambda tries=tries: sink.tries > tries, "a try")  # type: ignore[misc]
                 story.fire()
@@ -283,7 +283,7 @@ def test_wall_clock_that_jumps_repeats_nothing(tmp_path: Path, jump_s: float) ->
             story.fire(SLOW)
             await story.when(lambda: sink.messages, "a message")
             offset_s[0] = jump_s
-            story.fire(replace(SLOW, updated_s=clock().wall_s), LOST)
+            story.fire(structs.replace(SLOW, updated_s=clock().wall_s), LOST)
             await story.when(lambda: len(sink.messages) == 2, "the new alert")
 
     asyncio.run(run())

@@ -26,7 +26,7 @@ from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.clock import Instant
 from gpud.core.health import Health, Level
-from gpud.core.report import ContainerRun
+from gpud.core.report import ContainerFailure, ContainerRun
 from gpud.core.sample import (
     Backend,
     Failure,
@@ -291,7 +291,7 @@ def test_container_that_fails_beside_a_good_run_is_lost() -> None:
     assert last is not None
     assert last.run is not None
     good = structs.replace(last.run, finished_mono_s=machine.mono_s)
-    failure = Failure(Reason.TOOLKIT_FAILED, "the hook failed", advice="install it again")
+    failure = ContainerFailure(Reason.TOOLKIT_FAILED, "the hook failed", advice="install it again")
     for run in (good, ContainerRun(1.0, machine.mono_s + 60, 1.0, failure=failure)):
         machine.run("nbody")
         report = structs.replace(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gpud.agent.alerts.message import (
     MOST,
@@ -51,7 +51,7 @@ def test_group_is_the_machine_and_has_all_that_fires() -> None:
 
 
 def test_what_is_common_is_said_once_and_a_runbook_is_linked() -> None:
-    content = of(firing(SLOW, replace(SLOW, labels={"kind": "driver", "gpu": "1"})))
+    content = of(firing(SLOW, structs.replace(SLOW, labels={"kind": "driver", "gpu": "1"})))
     common = {"alertname": SLOW.name, "instance": "ada", "kind": "driver", "severity": "warning"}
     assert content["commonLabels"] == common
     assert content["commonAnnotations"] == {
@@ -63,7 +63,7 @@ def test_what_is_common_is_said_once_and_a_runbook_is_linked() -> None:
 
 
 def test_alerts_that_do_not_fit_are_counted() -> None:
-    many = [replace(SLOW, labels={"gpu": str(number)}) for number in range(MOST + 5)]
+    many = [structs.replace(SLOW, labels={"gpu": str(number)}) for number in range(MOST + 5)]
     content = of(firing(*many))
     assert (len(content["alerts"]), content["truncatedAlerts"]) == (MOST, 5)
 

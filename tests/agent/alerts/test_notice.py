@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
 from gpud.agent.alerts.message import Message
 from gpud.agent.alerts.sinks.notice import LONGEST
@@ -37,7 +37,7 @@ def shown(sink: Sink, message: Message) -> str:
     [
         (firing(SLOW), f"{LINE}\n"),
         (
-            Message((), (), (LOST, SLOW, replace(SLOW, labels={}))),
+            Message((), (), (LOST, SLOW, structs.replace(SLOW, labels={}))),
             f"{LOST.summary} (and 2 more: gpud alerts)\n",
         ),
         (Message((), (OVER,)), f"resolved: {LINE}\n"),

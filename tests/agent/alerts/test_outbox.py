@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from gpud.agent.alerts.delivery import ENDED_SHOWN_S, Outbox, SentAlert, state_to_show
 from gpud.core.alerts import Severity
@@ -61,10 +61,10 @@ def words(message: Message | None) -> str:
     )
 
 
-ACKNOWLEDGED = replace(SLOW, acknowledged_s=WALL_S)
+ACKNOWLEDGED = structs.replace(SLOW, acknowledged_s=WALL_S)
 OVER = ended(SLOW, WALL_S + 60)
-GRAVE = replace(SLOW, severity=Severity.CRITICAL)
-MOVED = replace(SLOW, summary="submission latency +39 %", updated_s=WALL_S)
+GRAVE = structs.replace(SLOW, severity=Severity.CRITICAL)
+MOVED = structs.replace(SLOW, summary="submission latency +39 %", updated_s=WALL_S)
 STORIES: dict[str, tuple[Box, list[Step]]] = {
     "alerts within the wait are one message with the worst first": (
         Box(),
@@ -159,7 +159,7 @@ def test_row_that_version_one_wrote_is_read() -> None:
     assert box.look(61.0, SLOW) is None
 
 
-NEW = replace(LOST, starts_s=WALL_S + 2)
+NEW = structs.replace(LOST, starts_s=WALL_S + 2)
 QUIET_S = (WALL_S, WALL_S + 300)
 
 
@@ -168,7 +168,7 @@ QUIET_S = (WALL_S, WALL_S + 300)
     [
         ([SLOW, NEW], 3, [SLOW], []),
         ([SLOW, NEW], 300, [NEW, SLOW], []),
-        ([SLOW, replace(NEW, acknowledged_s=WALL_S)], 300, [SLOW], []),
+        ([SLOW, structs.replace(NEW, acknowledged_s=WALL_S)], 300, [SLOW], []),
         ([OVER], 61, [], [OVER]),
         ([ended(ACKNOWLEDGED, WALL_S + 60)], 61, [], [ended(ACKNOWLEDGED, WALL_S + 60)]),
         ([OVER], 60 + ENDED_SHOWN_S, [], []),

@@ -15,6 +15,7 @@ from gpud.agent.state.containers import (
 )
 from gpud.core.health import Level
 from gpud.core.report import (
+    ContainerFailure,
     ContainerFigure,
     ContainerRun,
     ContainersReport,
@@ -36,7 +37,7 @@ FIGURE = ContainerFigure(
 )
 RUN = ContainerRun(1e9, 100.0, 2.0, figure=FIGURE)
 BROKEN = Failure(Reason.TOOLKIT_FAILED, "the toolkit's words", advice="do this")
-FAILED = ContainerRun(1e9, 100.0, 2.0, failure=BROKEN)
+FAILED = ContainerRun(1e9, 100.0, 2.0, failure=ContainerFailure.of(BROKEN))
 DRIVER = Failure(Reason.INIT_FAILED, "cuInit: 999")
 DEVICE = Device(0, "GPU-0", "n", "0000:01:00.0", "8.6", 20, 1, 1)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from msgspec import structs
 from starlette.applications import Starlette
 from starlette.routing import Route
 
@@ -235,7 +235,7 @@ def test_history_that_cannot_be_read_is_a_503_with_its_reason(tmp_path: Path) ->
 
 
 def ended(begin_s: float, end_s: float, **values: Any) -> Alert:
-    return replace(SLOWER, starts_s=begin_s, updated_s=end_s, ends_s=end_s, **values)
+    return structs.replace(SLOWER, starts_s=begin_s, updated_s=end_s, ends_s=end_s, **values)
 
 
 def write_alerts(home: Path, *alerts: Alert) -> None:
