@@ -14,7 +14,10 @@ from starlette.routing import Route
 
 from gpud.agent.serve.api import answers, endpoints, openapi
 from gpud.agent.serve.http import assets, runbooks
+from gpud.agent.serve.http.response import Body, respond
 from gpud.agent.serve.http.views import MetricsView, PageView
+from gpud.agent.serve.page import favicon
+from gpud.agent.state.snapshot import overall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,11 +52,16 @@ def app(  # noqa: PLR0913  # what is served
             return PlainTextResponse("gpud is ready\n")
         return PlainTextResponse("the first probes have not ended yet\n", status_code=503)
 
+    async def icon(request: Request) -> Response:
+        svg = favicon(overall(read()).name.lower()).encode()
+        return respond(request, Body(svg, "image/svg+xml"))
+
     routes = [
         Route("/", PageView(read, settings, now, files, os.uname().nodename).answer),
         Route("/metrics", MetricsView(read, collector, now).answer),
         Route("/-/healthy", healthy),
         Route("/-/ready", ready),
+        Route("/favicon.ico", icon),
         assets.route(files),
         *endpoints.routes(read, history, settings, now),
         openapi.route(),

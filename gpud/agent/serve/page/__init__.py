@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 import msgspec
 from msgspec.structs import replace
@@ -66,7 +67,7 @@ def page(shown: model.Input, frame: Frame) -> str:
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
         el("meta", name="color-scheme", content="light dark"),
         el("title", text(f"{state.word}: gpud{host}", 200)),
-        el("link", rel="icon", href=_favicon(state.state)),
+        el("link", rel="icon", href=f"data:image/svg+xml,{quote(favicon(state.state))}"),
         el("link", rel="stylesheet", href=frame.style),
         el("script", src=frame.script, type="module"),
     )
@@ -121,11 +122,10 @@ def _header(host: str, menu: Iterable[tuple[str, str]]) -> Html:
     )
 
 
-def _favicon(state: str) -> str:
-    return (
-        "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
-        f"%3Ccircle cx='8' cy='8' r='7' fill='%23{COLOURS[state]}'/%3E%3C/svg%3E"
-    )
+def favicon(state: str) -> str:
+    """Draw the sign in the browser's tab: SVG, a disc in the colour of a state."""
+    circle = f"<circle cx='8' cy='8' r='7' fill='#{COLOURS[state]}'/>"
+    return f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'>{circle}</svg>"
 
 
 def _state(shown: model.Input, state: Headline, alerts: model.Section | None) -> Html:

@@ -43,6 +43,15 @@ def test_loopback_names_are_served_and_others_refused(port: int) -> None:
         assert b"gpud_" not in body
 
 
+def test_browser_gets_an_icon_beside_documents_that_name_none() -> None:
+    """Chromium asks for it with a runbook and with /metrics, not with the page, which has one."""
+    for snapshot, colour in ((snapshots.bare(), "1a7f37"), (snapshots.full(), "b3261e")):
+        with served(snapshot) as number:
+            code, headers, body = ask(number, "/favicon.ico")
+        assert (code, headers["content-type"]) == (200, "image/svg+xml")
+        assert f"fill='#{colour}'" in body.decode()
+
+
 def test_agent_is_ready_once_the_first_probe_has_ended(port: int) -> None:
     assert ask(port, "/-/ready")[0] == 200
     with served(snapshots.bare()) as number:
