@@ -145,16 +145,16 @@ _EXPORT = Verb(
     ),
 )
 _BASELINE: Final = {
-    "show": Verb("say what is normal, and how the present compares", (*_STREAMS, _JSON)),
+    "show": Verb("say what is usual, and how the present compares", (*_STREAMS, _JSON)),
     "accept": Verb(
-        "take the current speed for normal: alerts about it end",
+        "take the current speed as usual: alerts about it end",
         (
             *_STREAMS,
             _ALL,
             _option("what", "ID|PROBE", "an alert's ID, or a probe and its mode", nargs="*"),
         ),
     ),
-    "reset": Verb("forget what was normal and learn it anew", (*_STREAMS, _ALL)),
+    "reset": Verb("forget what was usual and learn it anew", (*_STREAMS, _ALL)),
 }
 _ALERTS: Final = {
     "ack": Verb(
@@ -248,7 +248,7 @@ VERBS: Final = {
         usage=_USAGE,
     ),
     "baseline": Verb(
-        "say what is normal for each probe (show), or decide about it",
+        "say what is usual for each probe (show), or decide about it",
         actions=_BASELINE,
         required=False,
     ),

@@ -28,7 +28,7 @@ class AckRequest(_Request, frozen=True, tag="ack"):
 
 
 class AcceptRequest(_Request, frozen=True, tag="accept"):
-    """Take the current speed as normal for an alert, a probe and its mode, or the given streams.
+    """Take the current speed as usual for an alert, a probe and its mode, or the given streams.
 
     ``preview``: only say what that would be.
     """
@@ -41,7 +41,7 @@ class AcceptRequest(_Request, frozen=True, tag="accept"):
 
 
 class ResetRequest(_Request, frozen=True, tag="reset"):
-    """Learn anew what is normal for the given streams."""
+    """Learn anew what is usual for the given streams."""
 
     gpu: str | None = None
     probe: str | None = None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpud.core.sample import Flag, Skip
-from gpud.core.stats import compared
+from gpud.core.stats import FEWEST_USUAL, compared
 from gpud.core.text import escaped
-from gpud.units import clock, place, plural, spaced
+from gpud.units import clock, place, spaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -152,9 +152,20 @@ def standing(stream: StreamReport | None) -> UsualVerdict:
         since = f" since driver {worst.new_driver[:80]}" if worst.kind == "driver" else ""
         return UsualVerdict(much, f"{much}{since}", fires=True, at_s=worst.at_s)
     if stream.level is None or stream.slowdown is None:
-        return UsualVerdict("", f"learning what is usual, {plural(stream.seen, 'run')} so far")
+        return UsualVerdict("", f"learning what is usual, {runs_learned(stream)} runs so far")
     much = _compared(stream.slowdown)
     return UsualVerdict(much, much if much == AS_USUAL else f"{much} than usual")
+
+
+def runs_learned(stream: StreamReport) -> str:
+    """Say how many runs count for what is usual, and how many it takes: "3 of 8".
+
+    The first three after a start count for nothing, nor do those beside other work. Under a new
+    driver it is learned anew.
+    """
+    trial = stream.verdict is not None and stream.verdict.state in {"learning", "undecided"}
+    count = stream.verdict.samples if stream.verdict and trial else stream.judged
+    return f"{min(count, FEWEST_USUAL)} of {FEWEST_USUAL}"
 
 
 def latest_change(stream: StreamReport | None, figure: float) -> str:
@@ -273,11 +284,17 @@ CAUSES: Final = {
 """Kinds of causes and changes that their slugs do not say."""
 
 
+BY_NOTHING: Final = "by nothing"
+"""The past of clocks that nothing held down."""
+
+
 def cause_words(cause: Cause) -> str:
     """Write a cause for a person: "driver 572.16 -> 576.02"."""
     if cause.old is None and cause.new is None:
         return cause.detail or kind_words(cause.kind)
     moved = f"{cause.old or 'unknown'} -> {cause.new or 'unknown'}"
+    if cause.old == BY_NOTHING:
+        moved = cause.new or "unknown"
     detail = f" ({cause.detail})" if cause.detail else ""
     return f"{kind_words(cause.kind)} {moved}{detail}"
 

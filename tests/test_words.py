@@ -17,15 +17,23 @@ FELL = {"kind": "step", "new_driver": "572.16", "effect": {"ratio": 0.8, "low": 
 
 
 def stream(**fields: Any) -> StreamReport:
-    return convert({"level": 5e-6, "slowdown": 1.004, "seen": 7, **fields}, StreamReport)
+    return convert(
+        {"level": 5e-6, "slowdown": 1.004, "seen": 7, "judged": 4, **fields}, StreamReport
+    )
 
 
 @pytest.mark.parametrize(
     ("judged", "much", "whole"),
     [
         (None, "", "not judged"),
-        (stream(level=None), "", "learning what is usual, 7 runs so far"),
-        (stream(slowdown=None), "", "learning what is usual, 7 runs so far"),
+        (stream(level=None), "", "learning what is usual, 4 of 8 runs so far"),
+        (stream(slowdown=None), "", "learning what is usual, 4 of 8 runs so far"),
+        (stream(level=None, judged=900), "", "learning what is usual, 8 of 8 runs so far"),
+        (
+            stream(level=None, judged=900, verdict={"state": "learning", "samples": 2}),
+            "",
+            "learning what is usual, 2 of 8 runs so far",
+        ),
         (stream(), "as usual", "as usual"),
         (stream(slowdown=1.051), "5.1 % slower", "5.1 % slower than usual"),
         (stream(slowdown=0.9), "10 % faster", "10 % faster than usual"),

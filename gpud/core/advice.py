@@ -88,7 +88,7 @@ class Situation(StrEnum):
 
 _ANYWHERE: Final[Mapping[Situation, str]] = {
     Situation.BUSY: "another program holds the GPU exclusively; close it and wait for the next run",
-    Situation.CPU_BUSY: "other programs kept the CPU busy: the next run may do better",
+    Situation.CPU_BUSY: "see with `top` what keeps the CPU busy; the next run is tried as usual",
     Situation.FORBIDDEN: "the driver forbids it: look for a profiler or a debugger that holds the "
     "GPU, and whether this user may use it",
     Situation.JIT_OFF: "CUDA_DISABLE_PTX_JIT is set for gpud; unset it",

@@ -26,6 +26,8 @@ LATENCY_BOUNDS_S = _latency_bounds()
 
 
 WHOLE = 100  # percent
+FEWEST_USUAL = 8
+"""Samples of a level, from which on it is what is usual."""
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:

@@ -168,7 +168,8 @@ def section(shown: model.Input) -> model.Section:
         return brief(shown)
     made = metrics(shown)
     main = _main(made)
-    gpus = dict.fromkeys(run.gpu for run in shown.probes if run.gpu is not None)
+    ran = {run.gpu for run in shown.probes if run.gpu is not None}
+    gpus = sorted(ran | telemetry.gpus(shown))
     blocks: list[model.Block] = []
     for gpu in gpus:
         of_gpu = [metric for metric in main if metric.run.gpu == gpu]
@@ -186,8 +187,8 @@ def section(shown: model.Input) -> model.Section:
     if made:
         charts = model.Group([_chart(shown, metric) for metric in made])
         blocks.append(model.Fold("charts", "each metric in its own unit", [charts]))
-    if not blocks:
-        blocks = [model.Paragraph("No probe has run yet.", "quiet")]
+    if not shown.probes:
+        blocks[:0] = [model.Paragraph("No probe has run yet.", "quiet")]
     store, first_s = shown.document.store, None
     if store is not None:
         first_s = store.first_s if store.runs else shown.document.started_s
@@ -195,21 +196,22 @@ def section(shown: model.Input) -> model.Section:
 
 
 def _gpu(
-    shown: model.Input, gpu: int | None, main: Sequence[Metric], *, heading: bool
+    shown: model.Input, gpu: int, main: Sequence[Metric], *, heading: bool
 ) -> Iterator[model.Block]:
-    if not main:
-        return
     slug = model.slug(place(gpu))
-    table = _table(shown, f"speed-{slug}", main)
-    title = model.Styled("Time for the same work, in percent of usual", "strong")
-    aside = "; above 100 is slower"
-    chart = model.Chart(f"usual-{slug}", (title, aside), "usual", {"rows": table.name}, ())
     listed = shown.document.gpus.get(shown.uuid(gpu))
     name = f"{place(gpu)}: {listed.name[:120]}" if listed else place(gpu)
-    yield model.Group([table, chart], name if heading else None)
+    if main:
+        table = _table(shown, f"speed-{slug}", main)
+        title = model.Styled("Time for the same work, in percent of usual", "strong")
+        aside = "; above 100 is slower"
+        chart = model.Chart(f"usual-{slug}", (title, aside), "usual", {"rows": table.name}, ())
+        yield model.Group([table, chart], name if heading else None)
     if heat := list(telemetry.charts(shown, gpu)):
         slower = any(metric.fires for metric in main)
         words = "heat, power, clocks and use at the same time"
+        if not main:
+            words = f"heat, power, clocks and use of {name}"
         yield model.Fold(f"heat-{slug}", words, heat, opened=slower)
 
 

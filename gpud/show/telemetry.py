@@ -23,6 +23,12 @@ LOW_CLOCKS: Final = frozenset({"idle", "set_clocks", "sync_boost", "display_cloc
 """Reasons for low clocks that slow nothing."""
 
 
+def gpus(shown: model.Input) -> set[int]:
+    """Return the numbers of the GPUs that have telemetry now."""
+    listed = {gpu.number for gpu in shown.document.gpus.values()}
+    return {gpu for gpu in listed if any(charts(shown, gpu))}
+
+
 def charts(shown: model.Input, gpu: int | None) -> Iterator[model.Chart]:
     """Yield a chart of each field that has a value now."""
     present = {

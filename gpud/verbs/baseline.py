@@ -1,4 +1,4 @@
-"""``gpud baseline``: what is normal for each stream, accepted as it is now, or learnt anew.
+"""``gpud baseline``: what is usual for each stream, accepted as it is now, or learnt anew.
 
 What is shown comes from the status document that the agent publishes; the agent decides.
 """
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpud import client, output
 from gpud.agent.regression.commands import CPU, EVERYTHING, Choice, with_uuid
+from gpud.agent.regression.detector.parameters import SETTLE
 from gpud.arguments import OK, parser
 from gpud.core.errors import ConfigError, GpudError
 from gpud.core.stats import compared, human
@@ -23,7 +24,7 @@ from gpud.place import document, legible
 from gpud.requests import AcceptRequest, ChoiceLine, ResetRequest
 from gpud.show import figures, model
 from gpud.units import day
-from gpud.words import RATES, name_of
+from gpud.words import RATES, name_of, runs_learned
 
 if TYPE_CHECKING:
     import argparse
@@ -92,12 +93,14 @@ def chosen(status: Status, choice: Choice) -> list[StreamReport]:
 
 
 def tables(streams: Sequence[StreamReport], status: Status) -> list[model.Block]:
-    """Make a table for each GPU and the CPU: what is normal, what is now, the driver's verdict."""
+    """Make a table for each GPU and the CPU: what is usual, what is now, the driver's verdict."""
+    if streams and all(stream.usual is None for stream in streams):
+        return [model.Paragraph(_learned(streams))]
     versions = Counter(probe for probe, _ in {(s.probe, s.version) for s in status.streams})
     rows: dict[str, list[Sequence[str]]] = {}
     for stream in streams:
         rows.setdefault(status.place(stream.uuid), []).append(_cells(stream, versions))
-    names = ("probe", "normal", "now", "change", "runs", "driver")
+    names = ("probe", "usual", "now", "change", "runs", "driver")
     columns = model.headings(*names, numbers=names[1:5])
     nothing = "nothing is judged yet: figures of the first runs have to come in"
     cards = [model.Card("", where, [model.listing(columns, each)]) for where, each in rows.items()]
@@ -113,19 +116,28 @@ def stream_name(stream: StreamReport | StreamKey, versions: Mapping[str, int]) -
 
 def _cells(stream: StreamReport, versions: Mapping[str, int]) -> tuple[str, ...]:
     slowdown, usual, unit = stream.slowdown, stream.usual, stream.unit
-    normal = now = UNKNOWN
+    level = now = UNKNOWN
     if usual is not None and unit is not None:
-        normal = human(usual, unit, stream.mode)
+        level = human(usual, unit, stream.mode)
         if slowdown is not None:
-            level = usual / slowdown if unit in RATES else usual * slowdown
-            now = human(level, unit, stream.mode)
+            latest = usual / slowdown if unit in RATES else usual * slowdown
+            now = human(latest, unit, stream.mode)
     return (
         stream_name(stream, versions)[:LONGEST],
-        normal,
+        level,
         now,
         UNKNOWN if slowdown is None else compared(slowdown),
         f"{stream.judged:,}",
         "" if stream.verdict is None else _verdict(stream.verdict, still=bool(stream.open)),
+    )
+
+
+def _learned(streams: Sequence[StreamReport]) -> str:
+    """Say in a sentence how far learning is where nothing is usual yet."""
+    most = max(streams, key=lambda stream: stream.judged)
+    return (
+        f"What is usual is still being learned: {runs_learned(most)} runs so far, of "
+        f"{name_of(most.probe, most.mode)}; the first {SETTLE} after a start do not count."
     )
 
 
@@ -162,7 +174,7 @@ def _accept(options: argparse.Namespace, place: Place, settings: Settings) -> in
         listed = "\n".join(_accept_lines(choices, status))
     confirms = _on_terminal()
     if confirms:
-        output.say(f"This accepts the current speed as normal for: {name}\n{listed}")
+        output.say(f"This accepts the current speed as usual for: {name}\n{listed}")
         print("Accept? [y/N] ", end="", flush=True)
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             output.say("Nothing was accepted.")
@@ -170,7 +182,7 @@ def _accept(options: argparse.Namespace, place: Place, settings: Settings) -> in
     for choice in choices:
         request = AcceptRequest(gpu=choice.gpu, probe=choice.probe, mode=choice.mode)
         _choices(place, settings, request)
-    accepted = f"Accepted the current speed as normal for: {name}"
+    accepted = f"Accepted the current speed as usual for: {name}"
     output.say(accepted if confirms else f"{accepted}\n{listed}")
     return OK
 
@@ -227,8 +239,8 @@ def _accept_lines(choices: Sequence[Choice], status: Status) -> list[str]:
         )
     shown = []
     for stream in (stream for stream in streams if stream.open):
-        name, normal, now, change, *_ = _cells(stream, {})
-        shown.append(f"  {escaped(status.place(stream.uuid))} {name}: {normal} -> {now}, {change}")
+        name, usual, now, change, *_ = _cells(stream, {})
+        shown.append(f"  {escaped(status.place(stream.uuid))} {name}: {usual} -> {now}, {change}")
     shown = shown or ["  nothing of it is slower than usual"]
     if names:
         shown.append(escaped(f"  still learning, not accepted: {names}"))

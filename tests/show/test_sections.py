@@ -466,3 +466,12 @@ def test_each_field_of_telemetry_that_has_a_value_has_a_chart_below_the_speed() 
         if figure.attributes["data-chart"] == "telemetry"
     ]
     assert charts == ["temperature_celsius"]
+
+
+def test_telemetry_has_its_charts_before_any_probe_has_run() -> None:
+    made = telemetry(temperature_celsius=60.0)
+    made["probes"] = []
+    page = documents.read(made)
+    assert [each.attributes["data-field"] for each in page.all("figure")] == ["temperature_celsius"]
+    assert "heat, power, clocks and use of GPU 0: NVIDIA" in page["heat-gpu0"].words
+    assert "No probe has run yet." in page["figures"].words

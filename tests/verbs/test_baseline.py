@@ -1,4 +1,4 @@
-"""``gpud baseline``: what is normal, accepted as it is now, or learnt anew."""
+"""``gpud baseline``: what is usual, accepted as it is now, or learnt anew."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def shown(home: Path, *streams: dict[str, Any]) -> list[str]:
     return ran.out.splitlines()
 
 
-def test_baseline_shows_what_is_normal_and_how_the_present_compares(tmp_path: Path) -> None:
+def test_baseline_shows_what_is_usual_and_how_the_present_compares(tmp_path: Path) -> None:
     rate = stream(probe="triad", mode="triad", unit="bytes_per_second", usual=4e11, slowdown=1.25)
     new = stream(uuid=None, usual=None, slowdown=None, judged=3, unit=None)
     lines = shown(tmp_path, stream(), stream(version=2), rate, new)
-    assert [CELLS.split(line.strip()) for line in lines if "normal" not in line] == [
+    assert [CELLS.split(line.strip()) for line in lines if "usual" not in line] == [
         ["GPU 0"],
         ["launch submit v1", "12.4 µs", "13.9 µs", "12 % slower", "1,200"],
         ["launch submit v2", "12.4 µs", "13.9 µs", "12 % slower", "1,200"],
@@ -51,6 +51,16 @@ def test_baseline_shows_what_is_normal_and_how_the_present_compares(tmp_path: Pa
         ["CPU"],
         ["launch submit v1", "-", "-", "-", "3"],
     ]
+
+
+def test_baseline_of_the_first_minutes_says_how_many_runs_are_needed(tmp_path: Path) -> None:
+    learning = {"usual": None, "slowdown": None, "unit": None, "level": None}
+    streams = (stream(judged=2, **learning), stream(mode="roundtrip", judged=5, **learning))
+    (line,) = shown(tmp_path, *streams)
+    assert line.strip() == (
+        "What is usual is still being learned: 5 of 8 runs so far, of launch roundtrip; "
+        "the first 3 after a start do not count."
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,7 +114,7 @@ def test_alert_a_probe_or_everything_is_accepted_by_name(tmp_path: Path) -> None
             ran = called(tmp_path, "baseline", "accept", *words.split())
             assert (ran.code, ran.err) == (0, "")
             assert ran.out == (
-                f"Accepted the current speed as normal for: {names}\n"
+                f"Accepted the current speed as usual for: {names}\n"
                 "  nothing of it is slower than usual\n"
             )
     assert decisions.made == [(BASELINE_ACCEPTED, choice) for _, _, choice in table]
@@ -149,7 +159,7 @@ def test_accepted_streams_are_listed_in_a_pipe_and_those_still_learning(tmp_path
         ran = called(tmp_path, "baseline", "accept", "--all")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == (
-        "Accepted the current speed as normal for: everything\n"
+        "Accepted the current speed as usual for: everything\n"
         "  GPU 0 launch submit: 12.4 µs -> 13.9 µs, 12 % slower\n"
         "  still learning, not accepted: GPU 0 launch graph\n"
     )
@@ -173,7 +183,7 @@ def test_streams_to_accept_are_listed_on_a_terminal_and_a_person_agrees(
         serving.agent(tmp_path, snapshot(), published=published) as decisions,
         window(gpud(tmp_path, "baseline", "accept")) as terminal,
     ):
-        terminal.expect(r"This accepts the current speed as normal for: everything\r\n")
+        terminal.expect(r"This accepts the current speed as usual for: everything\r\n")
         terminal.expect(r"  GPU 0 launch submit: 12\.4 µs -> 13\.9 µs, 12 % slower\r\n")
         terminal.expect(r"Accept\? \[y/N\] ")
         assert "graph" not in terminal.everything

@@ -13,6 +13,7 @@ from gpud.agent.measure.conditions import SLOWED
 from gpud.agent.regression import causes as kinds
 from gpud.core.alerts import Cause
 from gpud.core.stats import median, quantile
+from gpud.words import BY_NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -144,7 +145,7 @@ def _throttled(sides: Sides) -> Iterator[Cause]:
         heat = _medians(_values(sides, "after.temperature_celsius", int, float))
         hotter = heat and heat[1] > heat[0]
         detail = f"{heat[0]:.0f} -> {heat[1]:.0f} degrees C" if hotter else None
-        before = ", ".join(usual) or "by nothing"
+        before = ", ".join(usual) or BY_NOTHING
         yield Cause(kinds.THROTTLE, before, f"by {', '.join(risen)}", detail)
 
 

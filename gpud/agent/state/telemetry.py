@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpud.document.machine import ListedGpu
 
 NVML = "nvml"
+UNREAD: Final = "temperature, power and clocks are missing, speed is measured"
 OF_THE_CARD: Final = "told of the whole card, and this GPU is an instance of it"
 SHARED_OUT: Final = frozenset(
     {
@@ -104,8 +105,11 @@ def _of_answer(snapshot: Snapshot, nvml: Answer) -> Health | None:
     latest = snapshot.telemetry.answers.values()
     now_mono_s = max(answer.taken_mono_s + (answer.duration_s or 0.0) for answer in latest)
     detail, fix = _cause(snapshot, nvml)
-    helped = answers.level(snapshot.telemetry, now_mono_s) >= telemetry.SEES_A_GPU
-    return Health(Level.DEGRADED if helped else Level.FAILED, nvml.reason, detail, fix)
+    best = answers.level(snapshot.telemetry, now_mono_s)
+    if telemetry.LEVELS[best] == "cuda":
+        detail = f"{UNREAD}: {detail or nvml.reason}"
+    level = Level.DEGRADED if best >= telemetry.SEES_A_GPU else Level.FAILED
+    return Health(level, nvml.reason, detail, fix)
 
 
 def _cause(snapshot: Snapshot, nvml: Answer) -> tuple[str | None, str | None]:

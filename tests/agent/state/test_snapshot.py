@@ -180,7 +180,9 @@ def test_a_silent_nvml_is_worse_where_nobody_else_sees_the_gpu() -> None:
     only_there = happened.source_answered(Answer("dxg", 1, 1.0, 1.0, (exposed,)), 1.0)
     gone = said(reason="library_missing", at_s=2.0)
     assert folded(only_there, gone).health["nvml"].level is Level.FAILED
-    assert folded(only_there, helped, gone).health["nvml"].level is Level.DEGRADED
+    without = folded(only_there, helped, gone).health["nvml"]
+    assert (without.level, without.reason) == (Level.DEGRADED, "library_missing")
+    assert (without.detail or "").startswith("temperature, power and clocks are missing, speed is")
     assert folded(only_there, gone, helped).health["nvml"].level is Level.DEGRADED
 
 

@@ -26,7 +26,7 @@ from gpud.agent.regression.detector.parameters import Spans
 from gpud.agent.regression.detector.share import Busy, Share
 from gpud.agent.regression.detector.windows import Trial
 from gpud.core.sample import Flag
-from gpud.core.stats import median
+from gpud.core.stats import FEWEST_USUAL, median
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,6 @@ LATEST = 20
 RETURNED = 250
 """Samples that are as they were before an alarm, and end it where no step back was seen: one of 8 %
 is found among 240."""
-FEWEST = 8
 MOST_OPEN = 8
 TOO_FEW = "the old driver brought too few samples to compare with"
 CAME_BACK = "the old driver came back before there was a verdict"
@@ -134,7 +133,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         level = self.level
         latest = level.latest(min(LATEST, level.own))
         reference = level.reference(without=0)
-        if reference is not None and len(latest) >= FEWEST:
+        if reference is not None and len(latest) >= FEWEST_USUAL:
             shift = reference.located(latest).mean
             if abs(shift) > max(LEAST_ACCEPTED, 2 * reference.noise(len(latest))):
                 level.rebase(shift)
@@ -173,7 +172,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
 
     def standing(self) -> StreamStanding:
         """Give what people are shown: counts, levels, what is open."""
-        enough = len(self.level.ys) >= FEWEST
+        enough = len(self.level.ys) >= FEWEST_USUAL
         now = median(self.level.latest(LATEST)) if enough else None
         befores = [
             self._logarithm(alarm.before) for alarm in self.open if not self._of_share(alarm)
@@ -215,7 +214,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
                 base = self.trial.base
             else:
                 self._remember(self.trial.base)
-        if base.count >= FEWEST and self.intake.fills_look(base.count):
+        if base.count >= FEWEST_USUAL and self.intake.fills_look(base.count):
             base.rest()
             self.trial = Trial(base, driver, seq, at_s, left)
         else:
@@ -357,7 +356,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         near = [
             (abs(other.centre - level.centre), other)
             for other in self.left
-            if other is not left and other.count >= FEWEST
+            if other is not left and other.count >= FEWEST_USUAL
         ]
         distance, old = min(near, key=lambda pair: pair[0], default=(math.inf, None))
         if old is None or distance >= parameters.NEAR:

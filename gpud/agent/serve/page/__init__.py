@@ -132,7 +132,7 @@ def _state(shown: model.Input, state: Headline, alerts: model.Section | None) ->
     """Write the state line and what belongs to it. Only the line itself is read out on a change."""
     word = el("span", icon(state.state), el("span", state.word), class_=f"word {state.state}")
     since = None
-    if state.since_s is not None:
+    if state.since_s is not None and html.utc(state.since_s) not in state.why:
         since = el("p", "since ", moment(state.since_s), class_="since")
     line = el(
         "div",

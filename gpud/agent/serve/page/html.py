@@ -76,11 +76,21 @@ def moment(at_s: float, *, ago: bool = False, near: bool = False) -> Html:
 
     The words do not depend on now: a page on which nothing has changed is the same page.
     """
-    then = datetime.fromtimestamp(min(max(at_s, 0.0), LAST_S), UTC)
-    iso = then.isoformat()[: len("2026-01-01T00:00:00")]
-    words = f"{iso[11:]} UTC" if near else f"{iso[:10]} {iso[11:16]} UTC"
+    iso = _iso(at_s)
+    words = f"{iso[11:]} UTC" if near else utc(at_s)
     form = "ago" if ago else "clock" if near else "at"
     return Html(f'<time datetime="{iso}Z" data-moment="{form}">{words}</time>')
+
+
+def utc(at_s: float) -> str:
+    """Write a moment in UTC as alerts do: "2026-01-01 00:00 UTC"."""
+    iso = _iso(at_s)
+    return f"{iso[:10]} {iso[11:16]} UTC"
+
+
+def _iso(at_s: float) -> str:
+    then = datetime.fromtimestamp(min(max(at_s, 0.0), LAST_S), UTC)
+    return then.isoformat()[: len("2026-01-01T00:00:00")]
 
 
 def advice(words: str) -> Html:
