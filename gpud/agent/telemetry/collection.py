@@ -90,17 +90,16 @@ class TelemetrySource(Protocol):
         """End what was started."""
 
 
-@runtime_checkable
 class Looking(Protocol):
-    """A source that can be asked at any moment, not only when a collection is due."""
+    """What can be asked at any moment, not only when a collection is due."""
 
     async def look(self, patience_s: float) -> tuple[Reading, ...]:
         """Return readings from now on, not older ones. ``Errors: TelemetryError``, ``slow`` too."""
 
 
 @runtime_checkable
-class Live(Protocol):
-    """A source that may be asked every second, and knows the processes on each GPU."""
+class Live(Looking, Protocol):
+    """A source that may be asked at any moment and every second; it knows the GPUs' processes."""
 
     async def live(self) -> LiveAnswer:
         """Return what changes from second to second. ``Errors: TelemetryError``."""
@@ -173,20 +172,20 @@ class Collection:
 
         Errors: ``TelemetryError``: its own, or ``no_source`` where there is none.
         """
-        for source in self._quick.values():
-            if isinstance(source, Looking):
-                return await asyncio.shield(source.look(patience_s))
-        raise TelemetryError("no telemetry source can be asked right now", reason="no_source")
+        return await asyncio.shield(self._live().look(patience_s))
 
     async def live(self) -> LiveAnswer:
         """Return what the source that may be asked every second answers now, as ``look`` does.
 
         Errors: ``TelemetryError``: its own, or ``no_source`` where there is none.
         """
+        return await asyncio.shield(self._live().live())
+
+    def _live(self) -> Live:
         for source in self._quick.values():
             if isinstance(source, Live):
-                return await asyncio.shield(source.live())
-        raise TelemetryError("no telemetry source lists processes", reason="no_source")
+                return source
+        raise TelemetryError("no telemetry source can be asked right now", reason="no_source")
 
     async def close(self) -> None:
         """End what the sources started; a program that runs is left to its end."""

@@ -1,6 +1,7 @@
 // What all charts have in common: uPlot, its axes, its size, colours and type from the style sheet.
 
 import { labels, tickLabels, zoneInUse } from "./time.js";
+import { span } from "./view.js";
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const values = new Map();
@@ -26,6 +27,22 @@ export function make(plot, { data, series, scales, axes, hooks = {}, cursor = {}
   };
   plot.replaceChildren();
   return new globalThis.uPlot(options, data, plot);
+}
+
+/** What charts.js moves a chart by. `chart()` is uPlot's, null before the first figures. */
+export function handle(plot, chart, describe) {
+  return {
+    /** Show what is to be looked at, before it is known how that looks. */
+    fit() {
+      const [min, max] = span();
+      chart()?.setScale("x", { min, max });
+    },
+    redraw: () => (chart()?.redraw(true, true), describe()),
+    resize: () => chart()?.setSize(size(plot)),
+    chart,
+    place: plot,
+    isStale: () => false,
+  };
 }
 
 /** A moment as a date whose hours are those of the zone in use. */

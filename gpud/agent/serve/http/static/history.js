@@ -1,6 +1,6 @@
 // A chart over time: one metric in its own unit, or all of a table in percent of what is usual.
 
-import { colour, faint, figureAxis, make, selected, size, timeAxis } from "./frame.js";
+import { colour, faint, figureAxis, handle, make, selected, timeAxis } from "./frame.js";
 import { keys, legend } from "./legend.js";
 import { changes, concerning, drawLevel, drivers, happenings, isSlower, label, shade } from "./marks.js";
 import { aligned, bounds, level, lonely, percent, read, within } from "./series.js";
@@ -51,6 +51,7 @@ export function history(element) {
   let shape = { xs: [], columns: [], rows: [], step: 1 };
   let marks = { drivers: [], each: [] };
   let focus = null;
+  const moves = handle(plot, () => u, describe);
   keys(plot, caption, () => u, () => describe(true));
 
   const wanted = () =>
@@ -95,7 +96,7 @@ export function history(element) {
       u?.destroy();
       u = make(plot, options());
     }
-    fit();
+    moves.fit();
     describe();
   }
 
@@ -186,19 +187,9 @@ export function history(element) {
     return null;
   }
 
-  /** Show what is to be looked at, before it is known how that looks. */
-  function fit() {
-    const [min, max] = span();
-    u?.setScale("x", { min, max });
-  }
-
   return {
+    ...moves,
     load,
-    fit,
-    redraw: () => (u?.redraw(true, true), describe()),
-    resize: () => u?.setSize(size(plot)),
-    chart: () => u,
-    place: plot,
     isStale: () => requested !== null && names(wanted()) !== requested,
     /** Show one line before the others, or with null none. */
     highlight(number) {

@@ -1,7 +1,7 @@
 // A field of a GPU's telemetry over time, as a low chart in line with those of speed: the mean, the
 // ends as a band, and shaded the time in which something held the clocks down.
 
-import { colour, faint, figureAxis, make, measured, size, stroke, timeAxis, write } from "./frame.js";
+import { colour, faint, figureAxis, handle, make, measured, stroke, timeAxis, write } from "./frame.js";
 import { CURSOR, LEAST_MS, take } from "./history.js";
 import { keys } from "./legend.js";
 import { drivers, happenings } from "./marks.js";
@@ -35,6 +35,7 @@ export function telemetry(element) {
   let u = null;
   let shape = { xs: [], columns: [[[], [], []]], rows: [[]], step: 1, slowed: [] };
   let changed = [];
+  const moves = handle(plot, () => u, describe);
   keys(plot, name, () => u, () => describe(true));
 
   async function load(signal, drawing) {
@@ -53,7 +54,7 @@ export function telemetry(element) {
     const data = [shape.xs, ...shape.columns[0]];
     if (u === null) u = make(plot, { ...options(), data });
     else u.setData(data, false);
-    fit();
+    moves.fit();
     describe();
     return until > now_s - step ? Math.max(LEAST_MS, step * 250) : Infinity;
   }
@@ -111,20 +112,7 @@ export function telemetry(element) {
     return `${figure(mean, unit)}${ends}${held ? ` · held down by ${held.words}` : ""}`;
   }
 
-  function fit() {
-    const [min, max] = span();
-    u?.setScale("x", { min, max });
-  }
-
-  return {
-    load,
-    fit,
-    redraw: () => (u?.redraw(true, true), describe()),
-    resize: () => u?.setSize(size(plot)),
-    chart: () => u,
-    place: plot,
-    isStale: () => false,
-  };
+  return { ...moves, load };
 }
 
 /** Ask for all fields of a GPU in what is looked at. Errors: those of json. */
