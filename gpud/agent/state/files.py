@@ -132,10 +132,10 @@ async def _write_status(path: Path, short: Path, board: Board, now: Callable[[],
     last, last_s = "", 0.0
     while True:
         document = status.document(board.read(), now=now())
-        line = f"{headline.is_problem(document):d} {headline.short(document)}"
         at_s = document.written_s
         try:
             _replace(path, msgspec.json.encode(document) + b"\n")
+            line = f"{headline.is_problem(document):d} {headline.short(document)}"
             if line != last or not 0 <= at_s - last_s < SHORT_S:
                 _replace(short, f"{at_s:.0f} {line}\n".encode())
                 last, last_s = line, at_s
@@ -143,6 +143,9 @@ async def _write_status(path: Path, short: Path, board: Board, now: Callable[[],
             words = f"cannot write {error.filename}: {error.strerror}"
             fix = f"make room in {path.parent} and leave it to the agent's user; then gpud restart"
             board.set_health(NAME, Health(Level.FAILED, "not_written", words, fix))
+        except Exception as error:  # noqa: BLE001  # a document that has no summary is still one
+            words = f"cannot write {short}: {type(error).__name__}: {error}"
+            board.set_health(NAME, Health(Level.DEGRADED, "not_written", words, "gpud capture"))
         else:
             before = board.read().health.get(NAME)
             if before is not None and before.level is not Level.OK:
