@@ -278,13 +278,13 @@ class TopLine(_Line, frozen=True, tag="top"):
     """One moment: the status document, and the processes of each GPU by its number.
 
     ``pause``: why telemetry and processes were not read for this line, but earlier or not at all.
-    ``untold``: why a GPU's processes are not known.
+    ``unknown_reason``: why a GPU's processes are not known.
     """
 
     status: msgspec.Raw
     pause: str | None = None
     processes: dict[int, tuple[GpuProcess, ...]] = {}
-    untold: dict[int, str] = {}
+    unknown_reason: dict[int, str] = {}
 
 
 ProbeLine = (

@@ -14,7 +14,7 @@ from functools import partial
 
 from gpud.child.cuda import Driver
 from gpud.child.cuda_api import FUNCTIONS, GRAPH, OPTIONAL, POINTER, SIZE, KernelNode
-from gpud.child.device import Buffer, Call, HostBuffer, Kernel, headroom, inside, shared
+from gpud.child.device import Buffer, Call, HostBuffer, Kernel, inside, shared, vram_short
 from gpud.child.libc import null_call
 from gpud.child.modules import Modules
 from gpud.core import progress
@@ -125,7 +125,7 @@ class Gpu:
             self._free_bytes = self.memory()[0]
             self._stays_free_bytes = job.stays_free_bytes or -math.inf
         if self._free_bytes < job.free_min_bytes:
-            raise headroom(self._free_bytes, job.free_min_bytes)
+            raise vram_short(self._free_bytes, job.free_min_bytes)
         if self.peer is not None:
             self.peer.leave_free(job)
 
@@ -143,7 +143,7 @@ class Gpu:
         """Take plain device memory, never managed."""
         left_bytes = self._free_bytes - sum(self._buffers.values()) - size
         if left_bytes < self._stays_free_bytes:
-            raise headroom(left_bytes, self._stays_free_bytes)
+            raise vram_short(left_bytes, self._stays_free_bytes)
         address = self._driver.value("cuMemAlloc_v2", POINTER, size)
         self._buffers[address] = size
         self.vram_peak_bytes = max(self.vram_peak_bytes, sum(self._buffers.values()))

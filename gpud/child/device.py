@@ -88,18 +88,18 @@ def shared(buffer: Buffer, host: HostBuffer, size: int | None) -> int:
     return size
 
 
-def wrong(detail: str) -> ProbeError:
+def verification_failed(detail: str) -> ProbeError:
     """Return the error of a run whose results are not what they must be."""
     return ProbeError(Failure(Reason.VERIFICATION_FAILED, detail))
 
 
-def short_of(free_bytes: int, what: str) -> ProbeError:
+def out_of_memory(free_bytes: int, what: str) -> ProbeError:
     """Say that too little GPU memory is free for what a probe needs."""
     detail = f"{free_bytes} bytes of GPU memory are free, too few for {what}"
     return ProbeError(Failure(Reason.OUT_OF_MEMORY, detail, advice=Situation.FULL))
 
 
-def headroom(free_bytes: float, least_bytes: float) -> ProbeError:
+def vram_short(free_bytes: float, least_bytes: float) -> ProbeError:
     """Say that a run would leave too little GPU memory to others: under WSL2 also to Windows."""
     words = "bytes of GPU memory would be free, and"
     detail = f"{free_bytes:.0f} {words} {least_bytes:.0f} have to stay free"

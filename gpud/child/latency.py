@@ -25,7 +25,7 @@ from __future__ import annotations
 import time
 from array import array
 
-from gpud.child.device import wrong
+from gpud.child.device import verification_failed
 from gpud.child.summary import summarised
 from gpud.child.warmup import sized
 from gpud.core.record import Record, replace
@@ -226,7 +226,7 @@ def verify_launches(gpu: Gpu, seed: int) -> None:
         gpu.check(call.real(), call)
     counted = int.from_bytes(gpu.download(counter), "little") - start
     if counted != BURST:
-        raise wrong(f"{BURST} launches were made and {counted} counted")
+        raise verification_failed(f"{BURST} launches were made and {counted} counted")
 
 
 def _nanoseconds(count: int) -> array[int]:

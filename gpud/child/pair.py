@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpud.child.device import Buffer, wrong
+from gpud.child.device import Buffer, verification_failed
 from gpud.core.errors import ProbeError
 from gpud.core.record import Record
 from gpud.core.sample import Failure, Missing, Reason
@@ -102,6 +102,6 @@ def _compare(gpu: Gpu, buffer: Buffer, content: Callable[[int, int], bytes], siz
         copied = max(min(count, size - place), 0)
         expected = content(place, copied) + bytes([CLEARED]) * (count - copied)
         if gpu.download(buffer, count, place) != expected:
-            raise wrong(
+            raise verification_failed(
                 f"bytes from {place} to {place + count} did not arrive on {gpu.device.uuid}"
             )

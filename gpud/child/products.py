@@ -13,7 +13,7 @@ from itertools import chain
 from operator import mul
 
 from gpud.child import whole
-from gpud.child.device import Buffer, short_of, wrong
+from gpud.child.device import Buffer, out_of_memory, verification_failed
 from gpud.child.throughput import chosen, elapsed, measured
 from gpud.core.record import Record
 from gpud.core.sample import Missing, Reason
@@ -141,7 +141,7 @@ def product(  # noqa: PLR0913  # the last one has one use
         if n * n * each_bytes + whole.BYTES_A_ROW * n <= most_bytes
     ]
     if not sizes:
-        raise short_of(gpu.memory()[0], "three matrices")
+        raise out_of_memory(gpu.memory()[0], "three matrices")
     area = sizes[-1] ** 2
     kernel = gpu.kernel(method.kernel, method.pinned)
     a, b, c = buffers = [gpu.alloc(area * each.size) for each in (operand, operand, result)]
@@ -239,4 +239,6 @@ def _flops(n: int) -> float:
 
 def _verify(row: int, column: int, got: float, expected: int) -> None:
     if got != expected:
-        raise wrong(f"element ({row}, {column}) of the product is {got:.9g} and not {expected}")
+        raise verification_failed(
+            f"element ({row}, {column}) of the product is {got:.9g} and not {expected}"
+        )

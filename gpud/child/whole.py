@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 
-from gpud.child.device import wrong
+from gpud.child.device import verification_failed
 from gpud.child.throughput import elapsed
 from gpud.core.record import Record
 
@@ -55,7 +55,7 @@ def check(gpu: Gpu, a: Stored, b: Stored, c: Stored, chance: random.Random) -> N
         turned = (b.transposed(), a.transposed(), c.transposed())
         rows = _wrong_columns(gpu, turned, weights, n)
         detail = f"rows {_stretch(rows)}, columns {_stretch(columns)} of the product are wrong"
-        raise wrong(detail)
+        raise verification_failed(detail)
     gpu.free(weights)
 
 

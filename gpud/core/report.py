@@ -233,7 +233,7 @@ class RootReport(msgspec.Struct, frozen=True):
     kernel_log: KernelLogReport | None = None
     schema_version: int = SCHEMA_VERSION
 
-    def says_same(self, other: "RootReport") -> bool:
+    def equals_but_times(self, other: "RootReport") -> bool:
         """Return whether ``other`` differs in its moment and the time of a ping alone."""
         dockerd = structs.replace(self.dockerd, ping_s=other.dockerd.ping_s)
         written_s, beat_s = other.written_s, other.beat_s

@@ -125,7 +125,7 @@ class Moment(NamedTuple):
     document: Status
     pause: str | None = None
     processes: Mapping[int, Sequence[Process]] = {}
-    untold: Mapping[int, str] = {}
+    unknown_reason: Mapping[int, str] = {}
 
 
 def numbers(document: Status) -> list[int]:
@@ -208,7 +208,7 @@ def _gpu(moment: Moment, past: SecondsPast, gpu: int, zoom: int, view: View) -> 
 def _processes(moment: Moment, gpu: int, sort: str, view: View) -> Iterator[Line]:
     if gpu not in moment.processes:
         paused = f"telemetry {moment.pause}" if moment.pause else "NVML lists no such GPU"
-        why = moment.untold.get(gpu, paused)
+        why = moment.unknown_reason.get(gpu, paused)
         yield line(Span("Processes: ", HEAD), Span(f"not known: {why}", QUIET))
         return
     processes = sorted(moment.processes[gpu], key=SORTS[sort])  # type: ignore[arg-type]

@@ -133,7 +133,7 @@ class Top(FullScreen):
             message = f"the agent's status is none that this gpud can show: {error}"
             raise GpudError(message, fix="gpud restart") from error
         processes = {gpu: [_process(each) for each in of] for gpu, of in sent.processes.items()}
-        return Moment(document, sent.pause, processes, sent.untold)
+        return Moment(document, sent.pause, processes, sent.unknown_reason)
 
     def _show(self, news: Moment | Exception) -> None:
         """Draw the moment; the last one stays in sight below what is wrong now."""

@@ -287,7 +287,7 @@ def test_probe_waits_for_the_rest_after_a_pause_and_says_until_when(gpud: Progra
 
     async def story() -> list[ProbeLine]:
         launcher = Launcher(gpud.run_dir / LOCK)
-        launcher.rest(0.5, Skip.RESUMED)
+        launcher.close_to_gpu_for(0.5, Skip.RESUMED)
         try:
             made = Session(settings, ProbeRequest(names=("launch",)), launcher)
             return [line async for line in made.lines()]

@@ -72,6 +72,6 @@ class ClockWatch:
         self._rounds.paused(max(offset_s, 0.0))
         if rest_s:
             asleep = offset_s >= clock.ASLEEP_FROM_S
-            self._launcher.rest(rest_s, Skip.RESUMED if asleep else Skip.CLOCK_JUMPED)
+            self._launcher.close_to_gpu_for(rest_s, Skip.RESUMED if asleep else Skip.CLOCK_JUMPED)
         if offset_s > 0 or rest_s:
             self._schedule.after_pause(max(offset_s, 0.0), rest_s=rest_s)

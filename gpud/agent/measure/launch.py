@@ -176,7 +176,7 @@ class Launcher:
             return Skip.CONTEXTS_SPENT
         return Skip.CONTEXT_LOST if self.contexts.lost(gpu) else None
 
-    def rest(self, rest_s: float, skip: Skip) -> None:
+    def close_to_gpu_for(self, rest_s: float, skip: Skip) -> None:
         """Start no GPU work for so many seconds; ``skip`` says why."""
         until_s = time.monotonic() + rest_s
         if until_s > self.gpu_from_s:

@@ -100,7 +100,7 @@ class Regression:
         self._evaluator = Evaluator(spans)
         self._early: deque[RunFigures] = deque(maxlen=WAITING_LIMIT)  # before the past was read
         self._ready = asyncio.Event()  # the past is read
-        self._stirred = asyncio.Event()
+        self._wake = asyncio.Event()
         self._unsaved = Unsaved()
         self._saved_s = 0.0  # by the monotonic clock
         self._quiet: set[StreamKey] = set()
@@ -126,13 +126,13 @@ class Regression:
                 await asyncio.sleep(RETRY_S)
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stirred.wait(), LOOK_S)
-            self._stirred.clear()
+                await asyncio.wait_for(self._wake.wait(), LOOK_S)
+            self._wake.clear()
             try:
                 await self.step()
             except StoreError:  # likewise
                 await asyncio.sleep(RETRY_S)
-                self._stirred.set()
+                self._wake.set()
 
     async def step(self) -> None:
         """Report new alarms, write states that are due, and hide and end what is gone."""
@@ -163,7 +163,7 @@ class Regression:
             self._obey(await self._history.write(records.write_command, command, uid))
         with suppress(StoreError):  # it is done, and its alerts are written later
             await self._alerts.publish_and_write()
-        self._stirred.set()
+        self._wake.set()
 
     async def ready(self) -> None:
         """Wait until the past is read."""
@@ -259,7 +259,7 @@ class Regression:
                 new=alarm.new_driver,
             )
         if results.alarms or results.verdicts:
-            self._stirred.set()
+            self._wake.set()
 
     def _publish(
         self, keys: Iterable[StreamKey], gone: Iterable[StreamKey] = ()

@@ -75,7 +75,7 @@ class Board:
             _log(component, before.health.get(component), now)
         self.changed.set()
 
-    def renew(self, root: RootState) -> None:
+    def replace_root(self, root: RootState) -> None:
         """Swap in a report of root's that is a later one with the same news: nothing follows."""
         self._snapshot = replace(self._snapshot, root=root)
 

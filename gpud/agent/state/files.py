@@ -44,11 +44,12 @@ def publish_root_status(path: Path, board: Board, now: Instant) -> None:
     root = RootState(report, silent, comparison)
     measure = runs.with_container_probe(snapshot, report)
     before = snapshot.root
-    same = report is not None and before.report is not None and report.says_same(before.report)
+    last = before.report
+    same = report is not None and last is not None and report.equals_but_times(last)
     if measure != snapshot.measure:
         board.publish(root=root, measure=measure)
     elif same and comparison == before.comparison:
-        board.renew(root)
+        board.replace_root(root)
     elif root != before:
         board.publish(root=root)
 

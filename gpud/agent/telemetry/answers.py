@@ -59,11 +59,11 @@ class Telemetry:
 
 
 class GpuProcesses(msgspec.Struct, frozen=True):
-    """The processes of one GPU, by its source's index, or in ``untold`` why they are not known."""
+    """The processes of one GPU, by its source's index; ``unknown_reason``: why not known."""
 
     gpu: int
     processes: tuple[GpuProcess, ...] = ()
-    untold: str | None = None
+    unknown_reason: str | None = None
 
 
 class LiveAnswer(NamedTuple):

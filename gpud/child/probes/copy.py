@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 
-from gpud.child.device import Buffer, HostBuffer, Outcome, short_of, wrong
+from gpud.child.device import Buffer, HostBuffer, Outcome, out_of_memory, verification_failed
 from gpud.child.summary import summarised
 from gpud.child.throughput import chosen, elapsed, measured
 from gpud.core.record import Record
@@ -77,7 +77,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     free_bytes = gpu.memory()[0]
     size = min(LARGEST, int(free_bytes * SPEC.vram_share) // PAGE * PAGE)
     if size < 2 * PAGE:
-        raise short_of(free_bytes, "a copy")
+        raise out_of_memory(free_bytes, "a copy")
     pinned = _page_locked(gpu, size)
     buffer = gpu.alloc(size if pinned is not None else min(size, LARGEST_PAGEABLE))
     page = random.Random(seed).randbytes(PAGE)  # noqa: S311  # test data, not a secret
@@ -182,7 +182,7 @@ def _compare(host: HostBuffer, page: bytes) -> None:
     for place in range(0, len(host.view), PAGE):
         # As bytes: a memoryview compares element by element, which takes 30 times as long.
         if host.view[place : place + PAGE].tobytes() != _page(place, page):
-            raise wrong(f"bytes near {place} did not come back")
+            raise verification_failed(f"bytes near {place} did not come back")
 
 
 def _verify(pair: BufferPair, page: bytes) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from operator import mul
 
-from gpud.child.device import Call, Outcome, wrong
+from gpud.child.device import Call, Outcome, verification_failed
 from gpud.child.throughput import measured
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 
@@ -51,5 +51,5 @@ def run(cpu: Cpu, budget: Budget, seed: int) -> Outcome:
     for _ in range(CHECKED):
         row, column = chance.randrange(N), chance.randrange(N)
         if product[row, column] != sum(map(mul, a[row].tolist(), b[:, column].tolist())):
-            raise wrong(f"element ({row}, {column}) is wrong")
+            raise verification_failed(f"element ({row}, {column}) is wrong")
     return series.outcome(SPEC, {"n": N})

@@ -10,7 +10,7 @@ import time
 
 from gpud.child.cpu import load_numpy
 from gpud.child.crossover import LADDER, Allowance, crossing
-from gpud.child.device import Buffer, Outcome, short_of, wrong
+from gpud.child.device import Buffer, Outcome, out_of_memory, verification_failed
 from gpud.child.summary import summarised
 from gpud.child.throughput import chosen
 from gpud.child.warmup import warm
@@ -145,7 +145,7 @@ class Products:
         self._busy_s[n] = sum(gpu.timed(call) for call in calls)
         expected = numpy.matmul(*self._views(n)[:2])
         if not numpy.array_equal(products, expected):
-            raise wrong(f"the {n} x {n} products of GPU and CPU differ")
+            raise verification_failed(f"the {n} x {n} products of GPU and CPU differ")
         self._calls[n] = calls
         self._budget.check()
 
@@ -163,5 +163,5 @@ def _fitting(free_bytes: int) -> int:
     allowed = free_bytes * SPEC.vram_share
     fits = [n for n in LADDER if n >= TILE and MATRICES * FLOAT * n * n <= allowed]
     if not fits:
-        raise short_of(free_bytes, "three small matrices")
+        raise out_of_memory(free_bytes, "three small matrices")
     return fits[-1]

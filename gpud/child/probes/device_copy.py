@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from gpud.child.device import Buffer, Outcome, short_of, wrong
+from gpud.child.device import Buffer, Outcome, out_of_memory, verification_failed
 from gpud.child.throughput import beyond_caches, chosen, elapsed, measured, parts
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 
@@ -56,7 +56,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     filled = word.to_bytes(4, "little") * (PAGE // 4)
     for place in {*pages, 0, size // 2 // PAGE * PAGE, size - PAGE}:
         if gpu.download(copied, PAGE, place) != pages.get(place, filled):
-            raise wrong(f"bytes near {place} were not copied")
+            raise verification_failed(f"bytes near {place} were not copied")
     return series.outcome(SPEC, {"buffer_bytes": size})
 
 
@@ -65,5 +65,5 @@ def buffer_bytes(l2_bytes: int, free_bytes: int) -> int:
     allowed = int(free_bytes * SPEC.vram_share) // 2
     size = min(beyond_caches(l2_bytes), allowed) // PAGE * PAGE
     if size < PAGE * PAGES:
-        raise short_of(free_bytes, "two buffers")
+        raise out_of_memory(free_bytes, "two buffers")
     return size

@@ -5,7 +5,7 @@ Throughput hides latency behind thousands of threads; one thread that waits for 
 
 from __future__ import annotations
 
-from gpud.child.device import BLOCK, Buffer, Outcome, short_of, wrong
+from gpud.child.device import BLOCK, Buffer, Outcome, out_of_memory, verification_failed
 from gpud.child.latency import gpu_time, occupying
 from gpud.child.summary import summarised
 from gpud.child.warmup import warm
@@ -69,11 +69,11 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     free_bytes = gpu.memory()[0]
     missing: tuple[Missing, ...] = ()
     if sizes[DRAM] + 2 * gpu.l2_bytes > free_bytes * SPEC.vram_share:
-        short = short_of(free_bytes, "a ring that the cache does not hold").failure
+        short = out_of_memory(free_bytes, "a ring that the cache does not hold").failure
         missing = (Missing(DRAM, short.reason, short.detail),)
         del sizes[DRAM]
     if sizes[L2] > free_bytes * SPEC.vram_share:
-        raise short_of(free_bytes, "a ring that the cache holds")
+        raise out_of_memory(free_bytes, "a ring that the cache holds")
     empty = gpu.launch(gpu.kernel("gpud_empty"), (1, 1), (1, 1))  # as long to queue as a chase
     warmth = warm(gpu, budget, run_s=WARM_RUN_S, most_gpu_s=WARM_GPU_S)
     samples = []
@@ -87,7 +87,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
         taken_s = gpu_time(gpu, (ring.chase,), ahead, LAUNCHES)
         ahead.close()
         if _place(gpu, ring) != ring.line(start, LOADS * LAUNCHES):
-            raise wrong(f"{mode}: the loads did not end where their addresses lead")
+            raise verification_failed(f"{mode}: the loads did not end where their addresses lead")
         budget.check()
         per_load_s = [each / LOADS for each in taken_s]
         samples.append(summarised(per_load_s, mode=mode, unit=SPEC.unit))

@@ -11,7 +11,7 @@ import random
 import struct
 from array import array
 
-from gpud.child.device import BLOCK, Outcome, short_of, wrong
+from gpud.child.device import BLOCK, Outcome, out_of_memory, verification_failed
 from gpud.child.throughput import chosen, elapsed, measured
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 
@@ -86,7 +86,7 @@ def bodies(sm_count: int, free_bytes: int) -> list[int]:
     most = int(free_bytes * SPEC.vram_share) // (2 * BODY)
     sizes = [step, 2 * step, *range(wave, max(wave, MOST_BODIES) + 1, wave)]
     if step > most:
-        raise short_of(free_bytes, f"{step} bodies")
+        raise out_of_memory(free_bytes, f"{step} bodies")
     return [size for size in sizes if size <= most]
 
 
@@ -110,4 +110,6 @@ def _verify(body: int, got: Sequence[float], expected: Sequence[float]) -> None:
     """Compare as vectors: a component near zero has no relative error worth the name."""
     error = math.dist(got, expected) / max(math.hypot(*expected), 1e-30)
     if not error < TOLERANCE:  # a NaN fails too
-        raise wrong(f"the acceleration of body {body} is off by {error:.2g} of its size")
+        raise verification_failed(
+            f"the acceleration of body {body} is off by {error:.2g} of its size"
+        )

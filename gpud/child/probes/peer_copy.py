@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from gpud.child.device import Outcome, short_of
+from gpud.child.device import Outcome, out_of_memory
 from gpud.child.pair import DIRECT, PIECE, STAGED, TO, facts, paired, second, without_access
 from gpud.child.summary import summarised
 from gpud.child.throughput import elapsed, measured
@@ -54,7 +54,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     free_bytes = min(free_bytes, gpu.memory()[0])
     most = min(LARGEST, int(free_bytes * SPEC.vram_share)) // PAGE * PAGE
     if most < 2 * PAGE:
-        raise short_of(free_bytes, "a copy")
+        raise out_of_memory(free_bytes, "a copy")
     rest = random.Random(seed).randbytes(PAGE - 8)  # noqa: S311  # test data, not a secret
 
     def content(place: int, size: int) -> bytes:

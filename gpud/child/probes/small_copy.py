@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 
-from gpud.child.device import Outcome, wrong
+from gpud.child.device import Outcome, verification_failed
 from gpud.child.latency import behind_load, bounded, sequences
 from gpud.child.warmup import warm
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
@@ -93,4 +93,4 @@ def _verify(
     gpu.perform(out)
     if bytes(back.view) != pattern[:size] + bytes(len(pattern) - size):
         detail = f"{size} bytes did not come back as they were sent"
-        raise wrong(detail)
+        raise verification_failed(detail)

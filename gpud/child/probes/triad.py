@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import struct
 
-from gpud.child.device import BLOCK, Buffer, Outcome, short_of, wrong
+from gpud.child.device import BLOCK, Buffer, Outcome, out_of_memory, verification_failed
 from gpud.child.throughput import beyond_caches, chosen, elapsed, measured, parts
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 
@@ -78,7 +78,7 @@ def array_bytes(l2_bytes: int, free_bytes: int, sm_count: int) -> int:
     even = step if allowed >= step else CHUNK
     size = min(beyond_cache, allowed // even * even)
     if size < CHUNK * CHUNKS:
-        raise short_of(free_bytes, "three arrays")
+        raise out_of_memory(free_bytes, "three arrays")
     return size
 
 
@@ -88,7 +88,7 @@ def _verify(gpu: Gpu, arrays: tuple[Buffer, Buffer, Buffer], offset: int, scale:
         struct.unpack(f"<{CHUNK // 4}f", gpu.download(buffer, CHUNK, offset)) for buffer in arrays
     )
     if any(a != b + scale * c for a, b, c in zip(got, left, right, strict=True)):
-        raise wrong(f"a triad result near byte {offset} is wrong")
+        raise verification_failed(f"a triad result near byte {offset} is wrong")
 
 
 def _integers(chance: random.Random) -> bytes:

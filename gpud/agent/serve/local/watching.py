@@ -105,7 +105,7 @@ class Watching:
     def _line(self, snapshot: Snapshot, pause: str | None, latest: LiveAnswer | None) -> TopLine:
         """Write a moment; the document has the latest answer in place of the published one."""
         processes: dict[int, tuple[GpuProcess, ...]] = {}
-        untold: dict[int, str] = {}
+        unknown_reason: dict[int, str] = {}
         if latest is not None:
             gpus, merged = telemetry.with_answer(snapshot, latest.answer)
             snapshot = replace(snapshot, gpus=gpus, telemetry=merged)
@@ -119,14 +119,14 @@ class Watching:
                 number = numbers.get(uuids.get(each.gpu, ""))
                 if number is None:
                     continue
-                if each.untold is None:
+                if each.unknown_reason is None:
                     processes[number] = each.processes
                 else:
-                    untold[number] = each.untold
+                    unknown_reason[number] = each.unknown_reason
         document = status.document(snapshot, now=self._now())
         return TopLine(
             status=msgspec.Raw(msgspec.json.encode(document)),
             pause=pause,
             processes=processes,
-            untold=untold,
+            unknown_reason=unknown_reason,
         )

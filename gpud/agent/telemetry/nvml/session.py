@@ -132,7 +132,7 @@ class NvmlSession:
         return readings
 
     def processes(self) -> list[dict[str, Any]]:
-        """Return for each GPU its processes with a context, or in ``untold`` why not.
+        """Return for each GPU its processes with a context, or in ``unknown_reason`` why not.
 
         A process of several lists has the kinds of all, and the largest memory. Errors: as
         ``collect``, after which this is called.
@@ -146,7 +146,7 @@ class NvmlSession:
         refused = [each for each in answers.values() if isinstance(each, NvmlRefusal)]
         failed = [each for each in refused if each.absent is not Absent.UNSUPPORTED]
         if failed or len(refused) == len(answers):
-            return {"untold": (failed or refused)[0].words}
+            return {"unknown_reason": (failed or refused)[0].words}
         kinds: dict[int, list[str]] = {}
         memory: dict[int, int | None] = {}
         for kind, answer in answers.items():

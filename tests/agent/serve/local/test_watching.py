@@ -185,7 +185,7 @@ async def test_driver_that_lists_no_process_and_one_that_fails_are_reasons(tmp_p
     world = World(tmp_path, script="device.0.compute_pids none\ndevice.0.graphics_pids none\n")
     async with world.watched() as (lines,):
         line = await anext(lines)
-        assert (line.pause, line.processes, line.untold) == (None, {}, {0: "Not Supported"})
+        assert (line.pause, line.processes, line.unknown_reason) == (None, {}, {0: "Not Supported"})
     world = World(tmp_path, script="fail nvmlDeviceGetPowerUsage 15 1\nfail nvmlInitWithFlags 9\n")
     async with world.watched() as (lines,):
         line = await anext(lines)
