@@ -11,6 +11,7 @@ Standard library only. Exit code 126 when it cannot drop; it never runs the comm
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import grp
 import os
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpud.core.text import escaped
-from gpud.root.process import PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, prctl
+from gpud.root.process import PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, prctl
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -69,6 +70,7 @@ def become(user: pwd.struct_passwd, needed: Iterable[Path], groups: Sequence[int
     blocked = blockers(needed, user)
     if blocked:
         show_only(blocked)
+    _empty_bounding_set()
     os.setgroups(list(groups))
     os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
     os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
@@ -79,6 +81,15 @@ def become(user: pwd.struct_passwd, needed: Iterable[Path], groups: Sequence[int
     except PermissionError:
         return
     raise PermissionError("setuid(0) still succeeds")
+
+
+def _empty_bounding_set() -> None:
+    """Give up every capability for all descendants; a container's root may not be allowed to."""
+    capability = 0
+    with contextlib.suppress(OSError):  # the kernel has no more of them
+        while True:
+            prctl(PR_CAPBSET_DROP, capability)
+            capability += 1
 
 
 def blockers(needed: Iterable[Path], user: pwd.struct_passwd) -> dict[Path, list[Path]]:

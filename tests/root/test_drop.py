@@ -36,7 +36,7 @@ print(json.dumps({
     "uid": status("Uid"), "gid": status("Gid"), "groups": status("Groups"), "back": back,
     "no_new_privs": status("NoNewPrivs"), "death_signal": signal.value, "cwd": os.getcwd(),
     "session": os.getsid(0) == os.getpid(), "umask": os.umask(0),
-    "capabilities": status("CapEff"),
+    "capabilities": [status(f"Cap{which}") for which in ("Inh", "Prm", "Eff", "Bnd", "Amb")],
     "below": sorted(os.listdir(sys.argv[1])) if len(sys.argv) > 1 else None,
     "file": open(sys.argv[2]).read() if len(sys.argv) > 2 else None,
 }))
@@ -68,7 +68,7 @@ def test_nothing_of_root_is_left() -> None:
     assert status["groups"] == []
     assert status["back"] is False
     assert status["no_new_privs"] == ["1"]
-    assert int(status["capabilities"][0], 16) == 0
+    assert status["capabilities"] == [[f"{0:016x}"]] * 5
     assert status["death_signal"] == 15
     assert status["cwd"] == "/"
     assert status["session"]
