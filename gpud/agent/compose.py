@@ -137,10 +137,13 @@ class Agent:
         spans = Spans(settings.detector.update_span_s, settings.detector.window_span_s)
         self.regression = Regression(history, self.alerts, spans, board=board, now=now)
         observer = Observer(self.telemetry, settings.sysroot)
+        self.schedule = Schedule(board)
+        self.clock_watch = ClockWatch(board, self.schedule, self.rounds, self.launcher, now())
         self.pipeline = Pipeline(
             settings,
             launcher=self.launcher,
             gate=Gate(settings.gate, observer, history, board, now),
+            clock_watch=self.clock_watch,
             history=history,
             regression=self.regression,
             changes=self.changes,
@@ -148,8 +151,6 @@ class Agent:
             now=now,
             boot_id=boot_id,
         )
-        self.schedule = Schedule(board)
-        self.clock_watch = ClockWatch(board, self.schedule, self.rounds, self.launcher)
         self.known_faults = KnownFaultWatch(board)
 
     async def run(self) -> None:

@@ -49,13 +49,18 @@ class ClockWatch:
     """Compares the clocks between two looks: a pause or a corrected wall clock shows as a jump."""
 
     def __init__(
-        self, board: Board, schedule: Schedule, rounds: Rounds, launcher: Launcher
+        self,
+        board: Board,
+        schedule: Schedule,
+        rounds: Rounds,
+        launcher: Launcher,
+        started: Instant,
     ) -> None:
         self._board = board
         self._schedule = schedule
         self._launcher = launcher
         self._rounds = rounds
-        self._before = now()
+        self._before = started
 
     def look(self, at: Instant) -> None:
         """Publish a jump since the last look; after a large one the GPU and the jobs rest."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from gpud.agent.history.store import History
+    from gpud.agent.measure.clocks import ClockWatch
     from gpud.agent.measure.gate import Admission, Gate
     from gpud.agent.measure.pace import Rounds, Turn
     from gpud.agent.regression.service import Regression
@@ -77,6 +78,7 @@ class Pipeline:
         *,
         launcher: Launcher,
         gate: Gate,
+        clock_watch: ClockWatch,
         history: History,
         regression: Regression,
         changes: ChangeDetection,
@@ -87,6 +89,7 @@ class Pipeline:
         self._settings = settings
         self._launcher = launcher
         self._gate = gate
+        self._clock_watch = clock_watch
         self._history = history
         self._regression = regression
         self._changes = changes
@@ -264,6 +267,7 @@ class Pipeline:
 
     async def _look(self) -> None:
         """Take the list of GPUs. ``Errors: LaunchRefused``."""
+        self._clock_watch.look(self._now())
         inventory = await self._launcher.inventory(job_of(self._settings))
         self._list_changed = self._last_inventory not in (None, inventory)
         self._inventory = self._last_inventory = inventory
@@ -292,6 +296,7 @@ class Pipeline:
             return False
         try:
             job = self.job(due.spec, due.device, due.peer)
+            self._clock_watch.look(self._now())  # a machine that has slept since the tick rests
             report = await self._launcher.run(due.spec, job)
         except LaunchRefused as refused:
             self._skip(due, refused.skip, before.at)

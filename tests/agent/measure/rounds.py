@@ -15,12 +15,14 @@ from msgspec import structs
 
 from gpud.agent.history.schema import FILE
 from gpud.agent.history.store import History
+from gpud.agent.measure.clocks import ClockWatch
 from gpud.agent.measure.conditions import Conditions, Observer
 from gpud.agent.measure.gate import Gate
 from gpud.agent.measure.gpu_contexts import GpuContexts
 from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.pace import Rounds, Turn, plan
 from gpud.agent.measure.pipeline import Pipeline
+from gpud.agent.measure.schedule import Schedule
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
 from gpud.agent.telemetry.answers import Answer, Telemetry
@@ -168,6 +170,7 @@ def pipeline_of(  # noqa: PLR0917
         settings,
         launcher=launcher,
         gate=Gate(settings.gate, observer, history, board, now),
+        clock_watch=ClockWatch(board, Schedule(board), Of(), launcher, now()),
         history=history,
         regression=regression(history),
         changes=ChangeDetection(history, board, now, "boot"),

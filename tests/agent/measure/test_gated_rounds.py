@@ -21,6 +21,7 @@ from tests.agent.measure.rounds import BUSY, IDLE, Clocked, Of, runs
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gpud.agent.measure.conditions import Conditions
     from gpud.agent.measure.pipeline import Pipeline
 
 
@@ -63,6 +64,35 @@ async def test_probe_that_is_skipped_is_due_in_the_next_round_of_the_schedule(
     await pipeline.round(rounds)
     assert runs(bench) == ["launch GPU-0"]
     await history.close()
+
+
+class Sleeper(Clocked):
+    """A bench whose machine sleeps for an hour before one of the gate's looks."""
+
+    awake_looks = 0
+
+    async def look(self, uuid: str | None) -> Conditions:
+        if len(self.looked) == self.awake_looks:
+            self.ahead_s += 3600.0
+        return await super().look(uuid)
+
+
+@pytest.mark.parametrize(
+    ("first", "awake_looks", "calls"),
+    [
+        (["nbody", "cuda", "small"], 2, ["begun", "inventory", "run nbody GPU-0"]),
+        (["cpu_call", "cpu", "small"], 1, ["begun", "run cpu_call None"]),
+    ],
+)
+def test_gpu_rests_after_a_sleep_in_the_middle_of_a_round(
+    tmp_path: Path, first: list[str], awake_looks: int, calls: list[str]
+) -> None:
+    bench = Sleeper(tmp_path, looks=[IDLE])
+    bench.says(specs=[first, ["launch", "cuda", "small"]])
+    bench.awake_looks = awake_looks
+    snapshot = bench.rounds(Pace.SMALL)
+    assert bench.calls() == ["--list", *calls]
+    assert snapshot.measure.skips == {("launch", Skip.RESUMED): 1}
 
 
 def test_gpuds_own_work_is_not_taken_for_anothers(bench: Clocked) -> None:
