@@ -31,8 +31,11 @@ def of_second(uuid: str) -> Iterator[None]:
     try:
         yield
     except ProbeError as error:
-        words = f"the other GPU, {uuid}: {error.failure.detail}"
-        raise ProbeError(replace(error.failure, detail=words)) from error
+        failure = error.failure
+        words = f"the other GPU, {uuid}: {failure.detail}"
+        # As the gate calls it, which cannot always read how much is free.
+        reason = Reason.PEER_BUSY if failure.reason is Reason.VRAM_SHORT else failure.reason
+        raise ProbeError(replace(failure, reason=reason, detail=words)) from error
 
 
 class Peer:

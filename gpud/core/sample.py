@@ -84,6 +84,7 @@ class Reason(StrEnum):
     CPU_ALWAYS_FASTER = "cpu_always_faster"
     UNSUPPORTED = "unsupported"
     VRAM_SHORT = "vram_short"  # less would stay free than has to
+    PEER_BUSY = "peer_busy"  # the same of the second GPU of a run
     LEFT_OUT = "left_out"  # of a mode: on a machine like this one it does harm
     NOT_COLD = "not_cold"  # of a mode that is only measured before anything else is
     DEPENDENCY_MISSING = "dependency_missing"

@@ -68,6 +68,9 @@ LOOK_AGAIN = frozenset(
 )
 """Failures after which the list of GPUs is taken anew: what was there may be gone."""
 
+SHORT = {Reason.VRAM_SHORT: Skip.VRAM_SHORT, Reason.PEER_BUSY: Skip.PEER_BUSY}
+"""Too little memory is free, of the second GPU for the last: what the gate could not read."""
+
 
 class Pipeline:
     """Runs rounds of probes, and stores, evaluates and publishes each run."""
@@ -301,9 +304,10 @@ class Pipeline:
         except LaunchRefused as refused:
             self._skip(due, refused.skip, before.at)
             return False
-        if report.failure is not None and report.failure.reason is Reason.VRAM_SHORT:
+        short = None if report.failure is None else SHORT.get(report.failure.reason)
+        if short is not None:
             self._gate.worked(due, self._now())
-            self._skip(due, Skip.VRAM_SHORT, before.at)  # what the gate could not read
+            self._skip(due, short, before.at)
             return False
         await self._finish(due, report, before)
         return True

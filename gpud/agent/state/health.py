@@ -231,6 +231,7 @@ _INFO: Final = {
     Reason.LEFT_OUT,
     Reason.NOT_COLD,
     Reason.VRAM_SHORT,
+    Reason.PEER_BUSY,
     Reason.DEPENDENCY_MISSING,
     Reason.CPU_ALWAYS_FASTER,
 }

@@ -64,13 +64,14 @@ def test_graphs_are_left_out_where_the_catalogue_says_that_replaying_hangs(
     assert told == ([f"left out {left_out}"] if left_out else [])
 
 
+@pytest.mark.parametrize("reason", [Skip.VRAM_SHORT, Skip.PEER_BUSY])
 def test_run_that_the_child_refuses_for_too_little_memory_is_skipped_and_not_stored(
-    bench: Bench,
+    bench: Bench, reason: Skip
 ) -> None:
     bench.looks = []  # NVML is silent
-    bench.says(broken="vram_short")
+    bench.says(broken=reason)
     snapshot = bench.rounds(Pace.LARGE)
-    assert snapshot.measure.skips["triad", Skip.VRAM_SHORT] == 1
+    assert snapshot.measure.skips["triad", reason] == 1
     assert not bench.stored("triad")
 
 
