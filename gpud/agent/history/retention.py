@@ -248,11 +248,15 @@ def forget_the_rest(transaction: sqlite3.Connection, rollup_days: float) -> bool
 
 
 def forget_telemetry(transaction: sqlite3.Connection, step_s: int, days: float) -> bool:
-    """Delete the oldest telemetry of minutes or of hours; True if there may be more of it."""
+    """Delete the oldest telemetry of minutes or of hours; True if there may be more of it.
+
+    Where no runs are written nothing says what time it is: then as many rows stay as fit in.
+    """
     believed = progress(transaction).believed
-    if believed is None:
-        return False
-    return telemetry.forget(transaction, step_s, believed[0] - days * DAY_S)
+    from_s = -math.inf if believed is None else believed[0] - days * DAY_S
+    most = math.ceil((days * DAY_S + BELIEVED_HOURS * HOUR_S) / step_s)
+    oldest_s = telemetry.begins_s(transaction, step_s, most)
+    return telemetry.forget(transaction, step_s, max(from_s, oldest_s))
 
 
 _CHANGES: Final = ", ".join(f"'{kind}'" for kind in KINDS)

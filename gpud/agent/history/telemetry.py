@@ -86,6 +86,15 @@ def write_minutes(transaction: sqlite3.Connection, minutes: Sequence[TelemetryRo
         transaction.execute(_HOUR, (hour_s, hour_s, hour_s + HOUR_S))
 
 
+def begins_s(transaction: sqlite3.Connection, step_s: int, most: int) -> float:
+    """Return when (Unix time) the last ``most`` rows of each GPU begin; minus infinity: fewer."""
+    row = transaction.execute(
+        "SELECT DISTINCT at_s FROM telemetry WHERE step_s = ? ORDER BY at_s DESC LIMIT 1 OFFSET ?",
+        (step_s, most),
+    ).fetchone()
+    return -math.inf if row is None else float(row[0])
+
+
 def forget(transaction: sqlite3.Connection, step_s: int, before_s: float) -> bool:
     """Delete the oldest rows of a length that begin before a moment; True if there may be more."""
     cursor = transaction.execute(

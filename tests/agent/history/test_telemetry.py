@@ -104,6 +104,19 @@ def test_nothing_is_deleted_before_three_days_of_running(tmp_path: Path) -> None
         assert column(store, "SELECT count(*) FROM telemetry") == [2]
 
 
+def test_telemetry_is_bounded_though_no_run_is_ever_written(tmp_path: Path) -> None:
+    """As many minutes stay as the settings' days have, and the three days beside them."""
+    count = (1 + 3) * 24 * 60 + 700
+    with opened(tmp_path) as store:
+        rows = [minute(BEGUN_S + 60 * n, 50.0) for n in range(count)]
+        store.write(telemetry.write_minutes, rows)
+        done(store, lambda open_: retention.forget_telemetry(open_, MINUTE_S, 1))
+        done(store, lambda open_: retention.forget_telemetry(open_, HOUR_S, 1))
+        minutes = column(store, "SELECT at_s FROM telemetry WHERE step_s = 60 ORDER BY at_s")
+        assert minutes == [row.at_s for row in rows[699:]]
+        assert column(store, "SELECT count(*) FROM telemetry WHERE step_s = 3600") == [97]
+
+
 def test_minute_that_comes_after_its_hour_was_deleted_leaves_the_hour(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.write(telemetry.write_minutes, [minute(BEGUN_S + 60 * n, 60.0) for n in range(9)])
