@@ -49,6 +49,12 @@ MOST_PER_UID: Final = 4
 REQUEST_S: Final = 5.0
 ALIVE_S: Final = 2.0
 """How often an empty line says that a long answer is still being worked on."""
+READS_S: Final = 3600.0
+"""How long who asks may take nothing of an answer: a pager waits for a person."""
+LOOKS_S: Final = 5.0
+"""The same of those who look on: as long as they are there the GPU is asked each second."""
+SMALL_BUFFER: Final = 16 << 10
+"""Bytes that wait for those who look on, in the kernel and here: some seconds of theirs."""
 _CREDENTIALS: Final = struct.Struct("iII")  # pid, uid, gid
 
 log = structlog.get_logger()
@@ -90,8 +96,9 @@ class SocketServer:
         )
         self._open[uid] += 1
         try:
-            await self._serve(uid, reader, writer)
-            await writer.drain()
+            reads_s = await self._serve(uid, reader, writer)
+            writer.transport.set_write_buffer_limits(0)
+            await _taken(writer, reads_s)
         except ConnectionError:
             pass  # nobody reads on
         finally:
@@ -101,12 +108,19 @@ class SocketServer:
 
     async def _serve(
         self, uid: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    ) -> float:
+        """Answer a request, and return how long the rest of the answer may wait to be taken."""
         request = await self._request(uid, reader)
         if isinstance(request, ErrorLine):
             writer.write(encoded(request))
-            return
-        work = asyncio.create_task(self._answer(request, uid, writer))
+            return REQUEST_S
+        reads_s = READS_S
+        if isinstance(request, TopRequest):
+            reads_s = LOOKS_S
+            own: socket.socket = writer.get_extra_info("socket")
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER)
+            writer.transport.set_write_buffer_limits(SMALL_BUFFER)
+        work = asyncio.create_task(self._answer(request, uid, writer, reads_s))
         alive = asyncio.create_task(_alive(writer))
         gone = asyncio.create_task(reader.read(1))
         tasks = (work, alive, gone)
@@ -116,6 +130,7 @@ class SocketServer:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        return reads_s
 
     async def _request(self, uid: int, reader: asyncio.StreamReader) -> ApiRequest | ErrorLine:
         """Read the request of a user who may ask."""
@@ -159,13 +174,15 @@ class SocketServer:
             fix=f"sudo usermod -aG {self._group} {name} (works at once in shells that are open)",
         )
 
-    async def _answer(self, request: ApiRequest, uid: int, writer: asyncio.StreamWriter) -> None:
+    async def _answer(
+        self, request: ApiRequest, uid: int, writer: asyncio.StreamWriter, reads_s: float
+    ) -> None:
         last: EndLine | ErrorLine = EndLine()
         try:
             async with contextlib.aclosing(self._actions.answer(request, uid)) as lines:
                 async for line in lines:
                     writer.write(line if isinstance(line, bytes) else encoded(line))
-                    await writer.drain()
+                    await _taken(writer, reads_s)
         except GpudError as error:
             usage = isinstance(error, ConfigError)
             last = ErrorLine(
@@ -178,6 +195,16 @@ class SocketServer:
             message = f"a bug in gpud, whose log has more: {type(error).__name__}"
             last = ErrorLine(kind="problem", message=message, fix="gpud logs")
         writer.write(encoded(last))
+
+
+async def _taken(writer: asyncio.StreamWriter, within_s: float) -> None:
+    """Wait until who asks has taken enough. Errors: ``ConnectionError`` where they do not."""
+    try:
+        async with asyncio.timeout(within_s):
+            await writer.drain()
+    except TimeoutError:
+        writer.transport.abort()
+        raise ConnectionAbortedError from None
 
 
 async def _alive(writer: asyncio.StreamWriter) -> None:

@@ -60,11 +60,18 @@ class Echo:
     uids: list[int] = field(default_factory=list)
     closed: threading.Event = field(default_factory=threading.Event)
     begun: threading.Event = field(default_factory=threading.Event)
+    endless: bool = False  # lines as long as somebody takes them
 
     async def answer(
         self, request: ApiRequest, uid: int
     ) -> AsyncGenerator[AnswerLine | bytes, None]:
         self.uids.append(uid)
+        try:
+            while self.endless:
+                yield GpuLine(uuid="GPU-0", name="n" * 500)
+        finally:
+            if self.endless:
+                self.closed.set()
         if isinstance(request, ForgetRequest):
             for number in range(50_000):
                 yield GpuLine(uuid=f"GPU-{number}", name="n" * 50)
@@ -178,6 +185,18 @@ def test_who_goes_away_stops_what_was_asked_for(run_dir: Path, echo: Echo) -> No
     with connected(run_dir, encoded(AckRequest(alert="never"))):
         assert echo.begun.wait(30)
     assert echo.closed.wait(30)
+
+
+@pytest.mark.parametrize(
+    ("request_", "limit"), [(TopRequest(), "LOOKS_S"), (AckRequest(alert="endless"), "READS_S")]
+)
+def test_who_stops_reading_is_cut_off(
+    tmp_path: Path, echo: Echo, monkeypatch: pytest.MonkeyPatch, request_: ApiRequest, limit: str
+) -> None:
+    monkeypatch.setattr(server, limit, 0.2)
+    echo.endless = True
+    with listening(tmp_path / "api", echo), connected(tmp_path, encoded(request_)):
+        assert echo.closed.wait(30)
 
 
 def test_a_long_work_is_no_silence(
@@ -311,6 +330,15 @@ def test_a_server_of_another_user_is_not_asked(open_dir: Path) -> None:
         with pytest.raises(GpudError, match="who is not gpud's"):
             asked(open_dir)
         assert process.stdout.readline() == b"b''\n"  # and it got no request
+
+
+def test_link_in_the_sockets_place_is_not_followed(tmp_path: Path, echo: Echo) -> None:
+    with listening(tmp_path / "other", echo):
+        (tmp_path / "api").mkdir()
+        (tmp_path / "api/api.sock").symlink_to(tmp_path / "other/api.sock")
+        with pytest.raises(NotRunningError):
+            asked(tmp_path)
+    assert echo.uids == []
 
 
 def test_an_agent_that_is_silent_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
