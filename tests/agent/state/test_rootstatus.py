@@ -112,6 +112,11 @@ def test_a_beat_alone_is_published_and_no_news(path: Path) -> None:
     assert not publish(structs.replace(later, dockerd=structs.replace(later.dockerd, ping_s=0.1)))
     assert publish(structs.replace(later, dockerd=structs.replace(later.dockerd, up=False)))
     assert board.read().health["dockerd"].level is Level.FAILED
+    for late_s in (60.0, 62.0):
+        board.changed.clear()
+        files.publish_root_status(path, board, Instant(NOW.wall_s, NOW.mono_s + late_s))
+        assert board.read().health["root"].reason == "silent"
+    assert not board.changed.is_set()
     path.unlink()
     files.publish_root_status(path, board, NOW)
     assert board.read().health["root"].reason == "silent"
