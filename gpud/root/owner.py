@@ -26,6 +26,7 @@ MARK = "GPUD_KEEPER"
 INIT = 1
 ROOT = 0
 LARGEST_CONF = 64 * 1024
+MOST_LISTENERS = 16
 _UNITS = (
     "etc/systemd/system/multi-user.target.wants/docker.service",
     "etc/systemd/system/sockets.target.wants/docker.socket",
@@ -134,17 +135,20 @@ def suspects(scene: Scene) -> frozenset[str]:
 
 
 def _hidden(scene: Scene) -> dict[str, int | None]:
-    """Give who made each listener by our name that no process in sight holds; None: not known."""
+    """Give who made each listener by our name that no process in sight holds; None: not known.
+
+    A user may make any number of them, so that root's come first and a few of the others count.
+    """
     names = DEFAULT_SOCKETS if scene.socket in DEFAULT_SOCKETS else frozenset({scene.socket})
-    table = scene.sysroot / "proc/net/unix"
-    inodes = [inode for inode in process.unix_listeners(table, names) if _out_of_sight(inode)]
+    inodes = process.unix_listeners(scene.sysroot / "proc/net/unix", names)
     makers = process.socket_makers() if inodes else {}
-    if makers is None:
-        return dict.fromkeys(inodes)
-    return {inode: makers[inode] for inode in inodes if inode in makers}  # the others are closed
+    if makers is not None:
+        inodes = tuple(sorted(makers.keys() & set(inodes), key=lambda inode: makers[inode] != ROOT))
+    hidden = filter(_out_of_sight, inodes[:MOST_LISTENERS])
+    return {inode: None if makers is None else makers[inode] for inode in hidden}
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=2 * MOST_LISTENERS)
 def _out_of_sight(inode: str) -> bool:
     """Say whether none of our processes has a socket; asked once each, the answer costs 10 ms."""
     return process.socket_holder(inode) is None

@@ -23,7 +23,7 @@ import pytest
 from gpud.core.report import Owner, ProcessRef
 from gpud.core.settings import Settings
 from gpud.root import control, process
-from gpud.root.owner import MARK, Scene, owner, suspects
+from gpud.root.owner import MARK, MOST_LISTENERS, Scene, owner, suspects
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -43,12 +43,15 @@ sys.stdin.read()
 """
 HIDE = """
 import os, socket, sys
-listening = socket.socket(socket.AF_UNIX)
-listening.bind(sys.argv[1])
-listening.listen()
-queue = socket.socketpair()
-socket.send_fds(queue[0], [b"x"], [listening.fileno()])
-listening.close()
+queues = []
+for _ in range(40):
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(sys.argv[1])
+    listening.listen()
+    os.unlink(sys.argv[1])
+    queues.append(socket.socketpair())
+    socket.send_fds(queues[-1][0], [b"x"], [listening.fileno()])
+    listening.close()
 print(os.getuid(), flush=True)
 sys.stdin.read()
 """
@@ -232,7 +235,7 @@ def test_a_dockerd_that_listens_by_our_name_in_other_mounts_is_another_distribut
 
 @pytest.fixture
 def hidden(nothing: Scene) -> Iterator[Scene]:
-    """A user's listener by our name, in user and mount namespaces of their own, held by nobody."""
+    """A user's listeners by our name, in user and mount namespaces of their own, held by nobody."""
     make_wsl(nothing.sysroot)
     path = f"/run/gpud-{os.getpid()}.sock"
     mounts = 'mount -t tmpfs tmpfs /run && exec "$@"'
@@ -254,10 +257,17 @@ def hidden(nothing: Scene) -> Iterator[Scene]:
 
 @needs_root
 def test_a_listener_that_root_did_not_make_is_suspect_and_no_other_distribution(
-    hidden: Scene,
+    hidden: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    searches, search = [], process.socket_holder
+
+    def holder(inode: str) -> int | None:
+        searches.append(inode)
+        return search(inode)
+
+    monkeypatch.setattr(process, "socket_holder", holder)
     assert owner(hidden) is Owner.NONE
-    assert len(suspects(hidden)) == 1
+    assert len(suspects(hidden)) == len(searches) == MOST_LISTENERS, "each search takes 10 ms"
 
 
 @needs_root
