@@ -112,12 +112,15 @@ def _connected(run_dir: Path) -> Iterator[tuple[socket.socket, str]]:
 
 
 def _connect(connection: socket.socket, path: Path) -> None:
-    """Connect by way of a descriptor: a long name does not fit into an address."""
-    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    """Connect by way of a descriptor: a long name does not fit into an address.
+
+    Of the socket itself: its folder is the agent's, who may put a link to another one there.
+    """
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        connection.connect(f"/proc/self/fd/{directory}/{path.name}")
+        connection.connect(f"/proc/self/fd/{descriptor}")
     finally:
-        os.close(directory)
+        os.close(descriptor)
 
 
 def _trusted(folder: Path) -> set[int]:

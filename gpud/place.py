@@ -199,7 +199,7 @@ def document(run_dir: Path) -> dict[str, Any] | None:
         raise GpudError(f"{path} is not readable as JSON: {error}") from error
     if not isinstance(published, dict) or (published and "schema_version" not in published):
         raise GpudError(f"{path} is no status of gpud's", fix="gpud restart writes it anew")
-    current = running(run_dir) and published_by(path, latest_root_report(run_dir))
+    current = running(run_dir) and published_by(path.stat().st_mtime, latest_root_report(run_dir))
     return published if published and current else None
 
 

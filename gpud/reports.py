@@ -65,12 +65,12 @@ def root_report(path: Path, now: Instant) -> tuple[RootReport | None, str]:
     return report, ""
 
 
-def published_by(path: Path, report: RootReport | None) -> bool:
-    """Return whether the agent that root reports wrote the file; yes where root reports none.
+def published_by(written_s: float, report: RootReport | None) -> bool:
+    """Return whether the agent that root reports wrote a file then; yes where root reports none.
 
     A file of an earlier agent is older than the process, by clocks that no step parts for long.
     """
     if report is None:
         return True
     process = report.agent.process
-    return process is not None and time.time() - path.stat().st_mtime < lived_s(process)
+    return process is not None and time.time() - written_s < lived_s(process)

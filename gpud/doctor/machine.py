@@ -276,7 +276,7 @@ def this_machine(
     root, silence = root_report(Path(settings.run_dir, "root.json"), now)
     path = Path(settings.run_dir, "agent.json")
     agent = agent_status(path, now) if root else NO_STATUS
-    if agent is not NO_STATUS and not published_by(path, root):
+    if agent is not NO_STATUS and not published_by(path.stat().st_mtime, root):
         agent = NO_STATUS
     return Machine(settings, person(environ), environ, now, root, silence, agent, settings_error)
 

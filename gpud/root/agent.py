@@ -6,9 +6,11 @@ import contextlib
 import grp
 import os
 import pwd
+import select
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +32,7 @@ MEMORY = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
 """For glibc: the agent's few threads share one heap, and what is free at its end is given back."""
 LARGEST_LOG = 5 * 1024 * 1024
 LAST_LINES = 5
+CHECK_S, LARGEST_WORDS = 10.0, 1 << 16
 SENT_FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 LONGEST_REST_AFTER_A_KILL_S = 1.0
 """Somebody ended it, or memory ran out: no fault of its own, and soon over."""
@@ -80,6 +83,7 @@ def check_user(settings: Settings) -> pwd.struct_passwd | None:
 def check_files(settings: Settings, config: Path) -> None:
     """Let the agent's user read the settings files, where we are root.
 
+    That user may stop the process that looks, or write without end: then nothing is known.
     Errors: ``ConfigError``, with the fix.
     """
     user = choose_user(settings, os.environ)
@@ -87,11 +91,19 @@ def check_files(settings: Settings, config: Path) -> None:
         return
     command = [*default_command(settings, config), "--check"]
     agent = AgentManager(settings, command, user, {}, config_path=config)
-    ran = subprocess.run(
-        agent.argv(), capture_output=True, text=True, errors="replace", env={}, check=False
-    )
-    if ran.returncode:
-        message, _, fix = ran.stderr.strip().removeprefix("gpud: ").partition(FIX)
+    null, until_s, words = subprocess.DEVNULL, time.monotonic() + CHECK_S, b""
+    line = agent.argv()
+    with subprocess.Popen(line, stdin=null, stdout=null, stderr=subprocess.PIPE, env={}) as ran:
+        assert ran.stderr is not None  # noqa: S101  # PIPE above
+        pipe = ran.stderr.fileno()
+        while select.select([pipe], [], [], max(0.0, until_s - time.monotonic()))[0]:
+            words += (part := os.read(pipe, LARGEST_WORDS))
+            if not part or len(words) > LARGEST_WORDS:
+                break
+        ran.kill()
+    if ran.returncode > 0:
+        text = words.decode(errors="replace").strip().removeprefix("gpud: ")
+        message, _, fix = text.partition(FIX)
         raise ConfigError(message, fix=fix or None)
 
 

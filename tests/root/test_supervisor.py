@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from gpud.core.errors import AlreadyRunning
+from gpud.core.errors import AlreadyRunning, ConfigError
 from gpud.core.report import ProcessRef
+from gpud.core.sections import AgentSettings
 from gpud.core.settings import Settings
+from gpud.root import agent as agents
 from gpud.root import control, process
 from tests.root.conftest import RUN
 from tests.waiting import until
@@ -157,3 +159,18 @@ def test_a_zombie_does_not_count_as_running() -> None:
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert process.ref(child.pid) is None
     child.wait()
+
+
+@needs_root
+@pytest.mark.parametrize("script", ["exec sleep 1000", "while :; do echo words >&2; done"])
+def test_look_at_the_settings_as_the_agents_user_is_over_soon_whatever_that_user_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    command = ["/bin/sh", "-c", script]
+    monkeypatch.setattr(agents, "default_command", lambda *_: command)
+    monkeypatch.setattr(agents, "CHECK_S", 2.0)
+    settings = Settings(home=str(tmp_path), agent=AgentSettings(user="nobody"))
+    agents.check_files(settings, tmp_path / "gpud.toml")
+    command[-1] = "echo gpud: why >&2; exit 2"
+    with pytest.raises(ConfigError, match=r"^why$"):
+        agents.check_files(settings, tmp_path / "gpud.toml")

@@ -36,6 +36,8 @@ def test_start_waits_until_the_agent_has_published_and_listens(
     assert looked.wait(LIMIT_S)
     assert waiting.is_alive()
     homes.running(tmp_path, homes.well())
+    (run_dir / "agent").mkdir()
+    (run_dir / "agent.json").rename(run_dir / "agent/agent.json")
     (run_dir / "api").mkdir()
     monkeypatch.chdir(run_dir / "api")
     with socket.socket(socket.AF_UNIX) as agent:
@@ -51,12 +53,12 @@ def test_start_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not client.listens(tmp_path / "run/gpud")
 
 
-def test_start_does_not_fail_for_a_status_that_cannot_be_read(
+def test_start_waits_for_no_link_that_the_agent_may_have_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "ANSWERS_S", 0.1)
+    monkeypatch.setattr(service, "ANSWERS_S", LIMIT_S)
     monkeypatch.setattr(client, "listens", lambda _: True)
-    run_dir = tmp_path / "run/gpud"
-    run_dir.mkdir(parents=True)
-    (run_dir / "agent.json").write_text("{")
-    service._await_agent(run_dir)
+    own = tmp_path / "run/gpud/agent"
+    own.mkdir(parents=True)
+    (own / "agent.json").symlink_to("agent.json")
+    service._await_agent(own.parent)
