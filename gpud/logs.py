@@ -14,10 +14,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import structlog
-from structlog.tracebacks import ExceptionDictTransformer
+_bare = "rich" not in sys.modules
+if _bare:  # structlog with rich, for tracebacks in colour that nobody draws, is twice as large
+    sys.modules["rich"] = None  # type: ignore[assignment]
+import structlog  # noqa: E402
+from structlog.tracebacks import ExceptionDictTransformer  # noqa: E402
 
-from gpud.core.text import escaped, escaped_fields
+if _bare:
+    del sys.modules["rich"]
+
+from gpud.core.text import escaped, escaped_fields  # noqa: E402
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
