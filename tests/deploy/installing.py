@@ -48,6 +48,20 @@ def uninstall(shared: Path, *options: str) -> list[str]:
     return [str(shared / "checkout/deploy/uninstall"), *options]
 
 
+def left_behind(made: Machine, before: dict[str, str]) -> dict[str, str]:
+    """Return what is not as it was before, but for what any program leaves.
+
+    That is directories that something was in for a while, and the backups of useradd and userdel.
+    """
+    backups = {"etc/passwd-", "etc/group-", "etc/shadow-", "etc/gshadow-"}
+    return {
+        name: what
+        for name, what in made.changed().items()
+        if before.get(name) != what and not what.startswith("dir ")
+        if name not in backups and not name.startswith("etc/sub")
+    }
+
+
 def loaded(name: str) -> Any:
     """Import a script of deploy/ as a module."""
     spec = importlib.util.spec_from_file_location(name, ROOT / f"deploy/{name}.py")

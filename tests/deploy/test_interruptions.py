@@ -74,6 +74,33 @@ def test_ended_in_the_middle_of_any_of_these_steps_the_next_run_completes_it(
         assert not [name for name in made.changed() if "gpud" in name and HOME[1:] not in name]
 
 
+def test_a_version_that_does_not_start_leaves_the_one_before_running(
+    installed: Machine, shared: Path
+) -> None:
+    broken = shared / "checkout/gpud/root/control.py"
+    original = broken.read_text()
+    with fresh(shared, installed.changes) as made:
+        # A directory of the layer below cannot be exchanged.
+        made.well("sh", "-ec", "cp -a /opt/gpud /opt/x; rm -r /opt/gpud; mv /opt/x /opt/gpud")
+        settings(made, free_port())
+        made.well(*install(shared))
+        mark = (made.root / "opt/gpud/.fingerprint").read_text()
+        try:
+            broken.write_text("raise SystemExit('this version is broken')\n")
+            told = made.run(*install(shared))
+        finally:
+            broken.write_text(original)
+        assert told.returncode == 1
+        assert "    | this version is broken\n" in told.stderr
+        assert (
+            "gpud did not start; the lines above say why. What was installed before" in told.stdout
+        )
+        assert (made.root / "opt/gpud/.fingerprint").read_text() == mark
+        assert not (made.root / "opt/gpud.gpud-new").exists()
+        assert made.run("gpud", "status").returncode != 3, "it runs"
+        made.well(*uninstall(shared))
+
+
 def test_an_upgrade_that_was_ended_before_its_restart_is_made_up_for(
     installed: Machine, shared: Path
 ) -> None:

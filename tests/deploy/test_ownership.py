@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
-from tests.deploy.installing import ROOT, fresh, install, uninstall
+import pytest
+
+from gpud.install import ownership
+from tests.deploy.installing import fresh, install, uninstall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -169,10 +170,8 @@ def test_an_error_names_the_file_that_it_is_about(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     file = tmp_path / "file"
     file.touch()
-    script = str(ROOT / "deploy/ownership.py")
-    line = [sys.executable, "-I", script, "keep", "nobody", str(tmp_path), str(file)]
-    ran = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert (ran.returncode, f": '{file}': Not a directory\n" in ran.stderr) == (1, True)
+    with pytest.raises(NotADirectoryError, match=str(file)):
+        ownership.keep("nobody", str(file))
 
 
 def test_log_of_the_agent_is_the_agents_again_after_another_installation(shared: Path) -> None:

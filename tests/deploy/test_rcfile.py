@@ -10,14 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.deploy.installing import ROOT, loaded
+from gpud.install import rcfile
+from tests.deploy.installing import ROOT
 
-RCFILE = ROOT / "deploy/rcfile.py"
+RCFILE = ROOT / "gpud/install/rcfile.py"
 BLOCK = b"# >>> gpud >>>\nif true; then\n  :\nfi\n# <<< gpud <<<\n"
 BEGIN, END = b"# >>> gpud >>>\n", b"# <<< gpud <<<\n"
-
-
-rcfile = loaded("rcfile")
 
 
 def fenceless(text: bytes) -> bool:

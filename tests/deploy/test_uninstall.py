@@ -9,6 +9,7 @@ from tests.deploy.installing import (
     USER,
     fresh,
     install,
+    left_behind,
     uninstall,
 )
 
@@ -24,17 +25,7 @@ def test_uninstall_leaves_the_tree_as_it_was_before(shared: Path) -> None:
         made.well(*install(shared, "--no-start"))
         assert "opt/gpud/bin/gpud" in made.changed()
         made.well(*uninstall(shared, "--purge"))
-        left = {
-            name: what
-            for name, what in made.changed().items()
-            if before.get(name) != what
-            # Directories of this machine that something was in for a while, and the shadow files'
-            # backups that useradd and userdel write.
-            and not what.startswith("dir ")
-            and name not in {"etc/passwd-", "etc/group-", "etc/shadow-", "etc/gshadow-"}
-            and not name.startswith("etc/sub")
-        }
-    assert not left
+        assert not left_behind(made, before)
 
 
 def test_uninstall_without_purge_keeps_history_logs_and_changed_settings(

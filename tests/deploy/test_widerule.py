@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "deploy/widerule.py"
+from gpud.install.widerule import report
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -20,14 +23,9 @@ def etc(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(etc: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-I", SCRIPT, "--etc", etc, *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
-    )
+def run(etc: Path, *options: str) -> SimpleNamespace:
+    text, left = report(etc, remove="--remove" in options)
+    return SimpleNamespace(returncode=int(left > 0), stdout=text, stderr="")
 
 
 def write(etc: Path, text: str, name: str = "sudoers.d/mine") -> Path:

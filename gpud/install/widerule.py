@@ -1,18 +1,17 @@
-"""Find sudo rules that hand out Docker with free arguments, and take them away on request.
-
-Run by root as ``python -I widerule.py [--remove] [--etc DIR]``. Standard library only.
-Prints a paragraph per rule; exit codes: 0 none is left, 1 some are, 2 usage.
-"""
+"""Find sudo rules that hand out Docker with free arguments, and take them away on request."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpud.install.console import visible
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DOCKER = frozenset({"dockerd", "docker", "containerd", "ctr", "nerdctl"})
 """Commands that are root with arguments of the caller's choice."""
@@ -148,44 +147,31 @@ def rewrite(path: Path, text: str) -> None:
         fresh.unlink(missing_ok=True)
 
 
-def printable(text: str) -> str:
-    """Show a line of a file whose author may have put control characters into it."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-def main() -> int:
-    """Name what is found; with ``--remove`` take away the rules that stand alone."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--remove", action="store_true")
-    options.add_argument("--etc", type=Path, default=Path("/etc"))
-    given = options.parse_args()
-    texts = {
-        path: path.read_bytes().decode("utf-8", "surrogateescape") for path in files(given.etc)
-    }
+def report(etc: Path, *, remove: bool) -> tuple[str, int]:
+    """Describe each wide rule, and take away on request what stands alone; how many are left."""
+    texts = {path: path.read_bytes().decode("utf-8", "surrogateescape") for path in files(etc)}
     wide_aliases = aliases(list(texts.values()))
-    left = 0
+    said, left = [], 0
     for path, text in texts.items():
         found = look(path, text, wide_aliases)
-        going = [one for one in found if one.alone and given.remove]
+        going = [one for one in found if one.alone and remove]
         try:
             if going:
                 rewrite(path, without(text, going))
         except subprocess.CalledProcessError as error:
-            print(f"{path}: visudo refuses the file without the rule: {printable(error.stderr)}")
+            said.append(
+                f"{path}: visudo refuses the file without the rule: {visible(error.stderr)}"
+            )
             going = []
         for one in found:
             where = f"{path}, line {one.first}"
             if one in going:
-                print(f"{where}: removed: {printable(one.line)}")
+                said.append(f"{where}: removed: {visible(one.line)}")
                 continue
             left += 1
-            print(f"{where}: {printable(one.line)}\n{WHY}")
+            said.append(f"{where}: {visible(one.line)}\n{WHY}")
             if not one.alone:
-                print(
+                said.append(
                     f"  It says more than that, so only a person may edit it: sudo visudo -f {path}"
                 )
-    return int(left > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return "\n".join(said), left

@@ -1,15 +1,12 @@
 """End the processes of the service's user, and hand its files to root and back.
 
-``end USER``          ends every process of USER: waits, then SIGTERM, then SIGKILL; none while one
-                      of them has WSL2's GPU open
-``keep USER DIR...``  makes root's what USER leaves in DIR, before USER is deleted
-``give USER DIR...``  makes USER's again what ``keep`` left in DIR
-
-Run by root, with any Python from 3.9. Who owns a directory can put a link to anybody's file into it
-(WSL without systemd sets no fs.protected_hardlinks), so no file changes its owner by name: it is
-opened, must be a regular file with one name, and then that open file is handed over. ``keep`` moves
-everything else aside, ``give`` refuses it. Exit status 1 with the reason on stderr.
+Who owns a directory can put a link to anybody's file into it (WSL without systemd sets no
+fs.protected_hardlinks), so no file changes its owner by name: it is opened, must be a regular file
+with one name, and then that open file is handed over. ``keep`` moves everything else aside,
+``give`` refuses it. Errors: ``OSError``, and ``SystemExit`` with the reason.
 """
+
+from __future__ import annotations
 
 import contextlib
 import os
@@ -18,7 +15,6 @@ import select
 import signal
 import stat
 import subprocess
-import sys
 import time
 
 STEPS = ((3.0, None), (5.0, signal.SIGTERM), (10.0, signal.SIGKILL))
@@ -31,7 +27,7 @@ DONE = 0o755
 CACHE = "cuda-cache"  # of the driver's, made anew when it is gone
 
 
-def living(uid: int) -> "list[int]":
+def living(uid: int) -> list[int]:
     """List the processes with a living thread of a user, by any of its four uids.
 
     A process whose main thread has ended has the state of a zombie while its other threads run.
@@ -124,7 +120,7 @@ def end(user: str) -> None:
     )
 
 
-def plain(directory: int, name: str, owners: "set[int]") -> "int | None":
+def plain(directory: int, name: str, owners: set[int]) -> int | None:
     """Open a regular file with one name that belongs to one of ``owners``; None for all others."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
@@ -140,7 +136,7 @@ def plain(directory: int, name: str, owners: "set[int]") -> "int | None":
     return None
 
 
-def others(directory: int, owners: "set[int]") -> "list[str]":
+def others(directory: int, owners: set[int]) -> list[str]:
     """Name what is in a directory besides such files."""
     found = []
     for name in sorted(os.listdir(directory)):
@@ -152,7 +148,7 @@ def others(directory: int, owners: "set[int]") -> "list[str]":
     return found
 
 
-def hand(directory: int, owners: "set[int]", uid: int, gid: int) -> None:
+def hand(directory: int, owners: set[int], uid: int, gid: int) -> None:
     """Give every such file to a user."""
     for name in os.listdir(directory):
         file = plain(directory, name, owners)
@@ -162,7 +158,7 @@ def hand(directory: int, owners: "set[int]", uid: int, gid: int) -> None:
             os.close(file)
 
 
-def move_aside(path: str, directory: int, names: "list[str]") -> None:
+def move_aside(path: str, directory: int, names: list[str]) -> None:
     """Move entries, unopened, to a directory beside ``path`` that only root can enter."""
     number = 1
     while os.path.lexists(f"{path}.aside-{number}"):
@@ -179,7 +175,7 @@ def move_aside(path: str, directory: int, names: "list[str]") -> None:
         os.rmdir(place)  # noqa: PTH106
 
 
-def shown(names: "list[str]") -> str:
+def shown(names: list[str]) -> str:
     """Show some names, which may hold anything."""
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""  # noqa: PLR2004
     return ", ".join(map(ascii, names[:5])) + more
@@ -220,18 +216,3 @@ def give(user: str, path: str) -> None:
     hand(directory, owners, entry.pw_uid, entry.pw_gid)
     os.fchmod(directory, DONE)
     os.fchown(directory, entry.pw_uid, entry.pw_gid)
-
-
-def main(verb: str, user: str, *paths: str) -> None:
-    """Do one of the three."""
-    if verb == "end":
-        end(user)
-    for path in filter(os.path.lexists, paths):
-        {"keep": keep, "give": give}[verb](user, path)
-
-
-if __name__ == "__main__":
-    try:
-        main(*sys.argv[1:])
-    except OSError as error:
-        sys.exit(f"{' '.join(sys.argv[1:])}: {error.filename!a}: {error.strerror}")

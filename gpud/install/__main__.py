@@ -1,0 +1,190 @@
+"""Installation and removal as ``deploy/install``, ``deploy/uninstall`` and ``gpud`` start them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from gpud.install import manifest, options, people, pythons
+from gpud.install.console import Console, InstallError, visible
+from gpud.install.places import INSTALL_LOG, LOCK, TREE
+from gpud.install.source import Checkout
+
+if TYPE_CHECKING:
+    import argparse
+    import pwd
+    from collections.abc import Callable, Sequence
+
+    from gpud.install.setup import Setup
+    from gpud.install.source import Source
+
+SBIN = ":/usr/local/sbin:/usr/sbin:/sbin"  # Debian leaves these out for everybody but root
+
+
+def main(words: Sequence[str]) -> NoReturn:
+    """Run ``install`` or ``uninstall`` of the checkout, or of the tree, that is named first."""
+    root, verb, *rest = words
+    script = Path(root, "deploy", verb)
+    given = options.read(verb, f"deploy/{verb}", rest)
+    sys.exit(guarded(lambda: _run(verb, given, Path(root), [str(script), *rest])))
+
+
+def _run(verb: str, given: argparse.Namespace, root: Path, line: list[str]) -> int:
+    if verb == "uninstall":
+        become_root("", *line)
+        return uninstall(given)
+    entry = _person(given)
+    if not given.dry_run and given.make_wheelhouse is None:
+        why = f"Installing gpud below {TREE} needs root; sudo may ask for your password."
+        become_root(why, line[0], "--user", entry.pw_name, *line[1:])
+    return install(given, Checkout(root), "deploy/install")
+
+
+def become_root(why: str, *line: str) -> None:
+    """Run a line as root in place of this process, unless we are. Errors: ``InstallError``."""
+    if os.geteuid() == 0:
+        return
+    sudo = shutil.which("sudo")
+    if sudo is None:
+        raise InstallError("this needs root, and there is no sudo", "run it as root")
+    if why:
+        print(why, flush=True)
+    os.execv(sudo, ["sudo", "--", *line])
+
+
+def guarded(action: Callable[[], int]) -> int:
+    """Run something to its exit code; an error has its fix, and a signal leaves no litter."""
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+    os.umask(0o022)
+    os.environ["PATH"] = os.environ.get("PATH", "/usr/bin:/bin") + SBIN
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        return action()
+    except InstallError as error:
+        print(f"error: {visible(str(error))}\n  fix: {visible(error.fix)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _person(given: argparse.Namespace) -> pwd.struct_passwd:
+    entry = people.person(given.user if given.user is not None else people.caller())
+    if entry is None:
+        raise InstallError("there is no such user", "--user takes a login name")
+    return entry
+
+
+def with_apprise(given: argparse.Namespace) -> bool:
+    """Return whether Apprise is to be there: asked for, or there before."""
+    kept = given.without_extra is None and "with apprise" in manifest.lines()
+    return given.with_extra is not None or kept
+
+
+def install(
+    given: argparse.Namespace,
+    source: Source,
+    command: str,
+    wheels: dict[Path, str | None] | None = None,
+) -> int:
+    """Install, or say what that would do. Errors: ``InstallError``."""
+    from gpud.install.setup import Setup, requirements
+    from gpud.install.wheels import listed, make_wheelhouse
+
+    apprise = with_apprise(given)
+    place = Path("/run") if os.geteuid() == 0 else None  # root's own, where nobody puts a link
+    with tempfile.TemporaryDirectory(prefix="gpud-install-", dir=place) as folder:
+        scratch = Path(folder)
+        if given.make_wheelhouse is not None:
+            into = Path(given.make_wheelhouse).resolve()
+            make_wheelhouse(
+                Console(scratch / "log"), source, requirements(apprise=apprise), into, command
+            )
+            return 0
+        if wheels is None and given.wheelhouse is not None:
+            if not Path(given.wheelhouse).is_dir():
+                fix = f"{command} --make-wheelhouse {given.wheelhouse}"
+                raise InstallError(f"there is no directory {given.wheelhouse}", fix)
+            wheels = listed(Path(given.wheelhouse).resolve())
+        python, person = pythons.find(), _person(given)
+        if python is None:
+            raise InstallError(
+                "no Python 3.11 or newer that belongs to root below /usr",
+                "sudo apt-get install python3.11 python3.11-venv, or any newer one",
+            )
+        os.chdir("/")  # the directory of the caller may be gone, or be no business of root's
+        log = scratch / "log"
+        if not given.dry_run:
+            TREE.parent.mkdir(exist_ok=True)
+            only_one()
+            INSTALL_LOG.parent.mkdir(parents=True, exist_ok=True)
+            log = INSTALL_LOG
+        console = Console(log)
+        setup = Setup(given, command, source, console, person, python, scratch, apprise, wheels)
+        return _carried_out(setup)
+
+
+def _carried_out(setup: Setup) -> int:
+    from gpud.install import start
+    from gpud.install.plan import plan
+
+    say, login = setup.console.say, setup.login
+    say(f"gpud for {login}" + ("" if setup.dry else f"; details: {setup.console.log}"))
+    if setup.dry and not INSTALL_LOG.exists():
+        say(f"  would: {INSTALL_LOG}")
+    setup.carry_out(plan(setup))
+    setup.carry_out(start.steps(setup))
+    if setup.dry:
+        say("Nothing was changed.")
+        return 0
+    start.examine(setup)
+    say("")
+    for text in setup.later:
+        say(f"left to do: {text}")
+    if not setup.later:
+        say(f"gpud is installed; every shell that {login} opens finds it running, or starts it.")
+        if not setup.options.no_start:
+            page = start.page(setup)
+            say(f"How it is: gpud status{f', or in a browser {page}' if page else ''}")
+    if setup.new_shell:
+        say(f"Open a new shell; open ones lack: {', '.join(setup.new_shell)}.")
+    return int(bool(setup.later))
+
+
+def uninstall(given: argparse.Namespace) -> int:
+    """Remove what was installed. Errors: ``InstallError``."""
+    from gpud.install.undo import Removal
+
+    os.chdir("/")
+    only_one()
+    with tempfile.TemporaryDirectory(prefix="gpud-uninstall-", dir="/run") as folder:
+        removal = Removal(given, Console(Path(folder, "log")))
+        if removal.run():
+            return 0
+        for title in removal.left:
+            print(f"still there: {visible(title)}", file=sys.stderr)
+        removal.console.say("Run this again once the reasons above are gone.")
+        return 1
+
+
+def only_one() -> None:
+    """Wait until no other installation or removal runs; nobody else can hold this file."""
+    file = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    os.fchmod(file, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("another installation is running; waiting for it", flush=True)
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,109 @@
+"""Debian packages that gpud needs, where they are missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpud.install import manifest
+from gpud.install.console import InstallError, output
+from gpud.install.people import group_exists, in_group
+from gpud.install.setup import Done, Line, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpud.install.setup import Plan, Setup
+
+OPTIONS = ("-o", "DPkg::Lock::Timeout=120", "-o", "Acquire::Retries=3")
+
+
+def install(setup: Setup, why: str, names: list[str], failed: Callable[[], None]) -> Plan:
+    """Plan to install packages."""
+    if shutil.which("apt-get") is None:
+        called = " ".join(names)
+        setup.console.warn(
+            f"this is not Debian or Ubuntu; please install what {called} is called here ({why})"
+        )
+        failed()
+        return
+    if not setup.dry:
+        yield Line(f"Debian packages to install: {' '.join(names)}\n  why: {why}")
+    if not setup.apt_updated:
+        setup.apt_updated = True
+        old = f"the package lists may be old; see {setup.console.log}"
+        yield Step(
+            "apt-get update",
+            lambda: _apt_get(setup, "update"),
+            failed=lambda: setup.console.warn(old),
+        )
+    yield Step(
+        f"apt-get install {' '.join(names)}",
+        lambda: _apt_get(setup, "install", "-y", "--no-install-recommends", *names),
+        failed=failed,
+    )
+
+
+def _apt_get(setup: Setup, *words: str) -> None:
+    # RUNLEVEL=1: without systemd, a package that brings a service does not start it.
+    environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    setup.console.run("apt-get", *OPTIONS, *words, env=environ)
+
+
+def sudo(setup: Setup) -> Plan:
+    """Plan for sudo, through which an opened shell starts gpud."""
+    if shutil.which("visudo"):
+        yield Done("sudo")
+        return
+
+    def missing() -> None:
+        raise InstallError("there is no sudo here", "install it, then run this again")
+
+    yield from install(setup, "an opened shell starts gpud through it", ["sudo"], missing)
+
+
+def docker_is_here() -> bool:
+    """Return whether there is a Docker of any kind."""
+    socket = Path("/var/run/docker.sock")
+    return (
+        shutil.which("dockerd") is not None
+        or socket.is_socket()
+        or Path("/mnt/wsl/docker-desktop").is_dir()
+    )
+
+
+def docker(setup: Setup) -> Plan:
+    """Plan for Docker where there is none, and for the group of who may use it."""
+    new = False
+    wanted = not setup.options.no_docker_group and setup.login != "root"
+    if setup.options.no_docker or docker_is_here():
+        yield Done("Docker")
+    else:
+        names = ["docker.io", "iptables"]
+        # Where the client is a package of its own, docker.io alone gives nobody a docker command.
+        if output("apt-cache", "show", "docker-cli") is not None:
+            names.append("docker-cli")
+        # Noted before: after an interruption there is a Docker, and nobody would know whose.
+        if wanted and not in_group(setup.login, "docker") and not setup.dry:
+            manifest.note(f"member {setup.login}")
+        why = "there is no Docker here, and gpud keeps it running"
+        sorry = f"Docker could not be installed; {setup.console.log} says why. gpud runs without"
+        left = len(setup.later)
+        yield from install(setup, why, names, setup.left(sorry))
+        new = len(setup.later) == left
+    noted = f"member {setup.login}" in manifest.lines()
+    here = group_exists("docker") or (setup.dry and new)
+    if not wanted or not here or not (new or noted):
+        return
+    if in_group(setup.login, "docker"):
+        yield Done(f"group docker ({setup.login})")
+        return
+    title = f"{setup.login} into the group docker (who is in it can become root)"
+    yield Step(title, lambda: _join(setup, "docker"), "usermod says why")
+    setup.new_shell.append("the group docker")
+
+
+def _join(setup: Setup, group: str) -> None:
+    setup.console.run("usermod", "-aG", group, setup.login)

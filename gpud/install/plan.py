@@ -1,0 +1,269 @@
+"""Plan of an installation: its steps in order, each looked at when its turn comes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gpud.install import manifest, ownership, packages, people, places, tree, widerule
+from gpud.install.console import CLEAN, InstallError, agreed, output
+from gpud.install.places import TREE
+from gpud.install.setup import Done, Step, make_parents, parents, put
+
+if TYPE_CHECKING:
+    from gpud.install.setup import Plan, Setup
+
+LOGIN: Final = re.compile(r"(?![A-Z][A-Z0-9_]*$)[A-Za-z_][A-Za-z0-9_.-]*")
+"""Names that sudoers gives no meaning of their own."""
+INCLUDE: Final = re.compile(r"^[@#]includedir +/etc/sudoers.d", re.MULTILINE)
+EXPOSED: Final = """
+import sys
+from pathlib import Path
+from gpud.settings_files import exposed
+config = Path(sys.argv[1])
+sys.exit(not any(file.path == config for file in exposed(config, "/")))
+"""
+
+
+def plan(setup: Setup) -> Plan:
+    """Return all steps. Errors: ``InstallError`` where one cannot be planned."""
+    yield Done(f"Python ({setup.python})")
+    yield from packages.sudo(setup)
+    yield from packages.docker(setup)
+    yield from service_user(setup)
+    yield from group(setup)
+    yield from tree.steps(setup)
+    yield from command(setup)
+    yield from settings(setup)
+    yield from secrets(setup)
+    yield from completion(setup)
+    yield from setup.file(places.MANPAGE, setup.source.read("gpud.1"))
+    yield from wide_rules(setup)
+    yield from rule(setup)
+    yield from hooks(setup)
+
+
+def service_user(setup: Setup) -> Plan:
+    """Plan for user gpud, and for the history that an earlier installation left."""
+    if people.person("gpud"):
+        yield Done("system user gpud")
+    else:
+        words = ("--system", "--user-group", "--no-create-home", "--home-dir", places.STATE_DIR)
+        add = partial(setup.console.run, "useradd", *words, "--shell", "/usr/sbin/nologin", "gpud")
+        title = "system user gpud, which everything but the supervisor runs as"
+        yield Step(title, add, "useradd says why", ("user gpud",))
+    for kept in places.AGENTS:
+        if kept.exists() and kept.lstat().st_uid == 0:
+            yield Step(
+                f"{kept} for user gpud again",
+                partial(ownership.give, "gpud", str(kept)),
+                "move what the line above names out of the way, then run this again",
+            )
+
+
+def group(setup: Setup) -> Plan:
+    """Plan for the group of who may ask gpud without a password."""
+    run, login = setup.console.run, setup.login
+    if people.group_exists(places.PEOPLE):
+        yield Done(f"group {places.PEOPLE}")
+    else:
+        title = f"group {places.PEOPLE}, whose members may ask gpud without a password"
+        add = partial(run, "groupadd", "--system", places.PEOPLE)
+        yield Step(title, add, "groupadd says why", (f"group {places.PEOPLE}",))
+    if login == "root":
+        return
+    if people.in_group(login, places.PEOPLE):
+        yield Done(f"group {places.PEOPLE} ({login})")
+        return
+    join = partial(run, "usermod", "-aG", places.PEOPLE, login)
+    yield Step(
+        f"{login} into the group {places.PEOPLE}", join, "usermod says why", (f"person {login}",)
+    )
+
+
+def command(setup: Setup) -> Plan:
+    """Plan for the link that everybody's PATH has."""
+    target = TREE / "bin/gpud"
+    if places.COMMAND.is_symlink() and places.COMMAND.readlink() == target:
+        yield Done(str(places.COMMAND))
+    elif os.path.lexists(places.COMMAND):
+        text = f"is there and is not gpud's; it was left alone. {target} is the command"
+        setup.later.append(f"{places.COMMAND} {text}")
+    else:
+
+        def link() -> None:
+            make_parents(places.COMMAND)
+            places.COMMAND.symlink_to(target)
+
+        yield Step(
+            str(places.COMMAND),
+            link,
+            "ln says why",
+            (*parents(places.COMMAND), f"link {places.COMMAND}"),
+        )
+
+
+def settings(setup: Setup) -> Plan:
+    """Plan for gpud.toml, which is never overwritten; secrets in it are for root and the agent."""
+    file, text = places.CONFIG_DIR / "gpud.toml", setup.source.read("gpud.toml")
+    if not file.exists():
+        note = f"settings {hashlib.sha256(text).hexdigest()}"
+        yield Step(str(file), partial(put, file, text, 0o644), notes=(note,))
+    elif file.is_symlink() or file.stat().st_uid != os.geteuid() or not _exposed(file):
+        yield Done(f"{file} (yours)")
+    elif _agents_user() in {"", "gpud"}:
+        log = f"{setup.console.log} says why"
+        title = f"{file} for root and the group gpud only"
+        yield Step(title, partial(_keep_secret, file), log)
+    else:
+        setup.later.append(
+            f"everybody may read {file}, which holds secrets: chown root:GROUP of the agent's user,"
+            " chmod 640"
+        )
+
+
+def secrets(setup: Setup) -> Plan:
+    """Plan for secrets.toml, for root and the agent."""
+    file, text = places.CONFIG_DIR / "secrets.toml", setup.source.read("secrets.toml")
+    if os.path.lexists(file):
+        yield Done(f"{file} (yours)")
+        return
+
+    def write() -> None:
+        user = people.person(_agents_user() or "gpud")
+        if user is None:
+            raise InstallError("there is no user of the agent's", "set [agent] user")
+        put(file, text, 0o640, user.pw_gid)
+
+    note = f"secrets {hashlib.sha256(text).hexdigest()}"
+    yield Step(f"{file} for root and the agent only", write, notes=(note,))
+
+
+def _exposed(file: Path) -> bool:
+    """Return whether everybody can read a settings file with secrets in it."""
+    return output(TREE / "bin/python", "-I", "-c", EXPOSED, file, env=CLEAN) is not None
+
+
+def _agents_user() -> str | None:
+    """Return ``[agent] user`` as the settings have it; None where they cannot be read."""
+    shown = output(*tree.gpud_of(TREE, "config", "show"), env=CLEAN)
+    found = re.search(r'^agent\.user = "(.*)"$', shown or "", re.MULTILINE)
+    return found[1] if found else None
+
+
+def _keep_secret(file: Path) -> None:
+    file.chmod(0o640)  # first: the mode may be 664
+    entry = people.person("gpud")
+    os.chown(file, -1, entry.pw_gid if entry else 0)
+
+
+def completion(setup: Setup) -> Plan:
+    """Plan for the completion of three shells, which the new gpud writes."""
+    for shell, path in places.COMPLETION.items():
+        if not (TREE / "bin/python").exists():
+            yield Step(str(path), lambda: None)
+            continue
+        text = output(*tree.gpud_of(TREE, "completion", shell), env=CLEAN)
+        if text is None:
+            raise InstallError(f"gpud completion {shell} fails", "run it by hand; it says why")
+        yield from setup.file(path, text.encode())
+
+
+def wide_rules(setup: Setup) -> Plan:
+    """Name sudo rules that hand out root, and remove on request what stands alone."""
+    title = "sudo rules that equal root"
+    if os.geteuid() != 0:
+        yield setup.only_root(title)
+        return
+    report, left = widerule.report(Path("/etc"), remove=False)
+    if not left:
+        return
+    setup.console.warn("a sudo rule gives root away:")
+    setup.console.say(report)
+    if setup.dry:
+        setup.console.say("  would: offer to remove it")
+    elif setup.options.remove_wide_rule or agreed("Remove what stands alone?"):
+        report, left = widerule.report(Path("/etc"), remove=True)
+        setup.console.say(report)
+        if left:
+            setup.later.append(
+                "a wide sudo rule is left; the lines above say where and how to edit it"
+            )
+    else:
+        setup.later.append("a wide sudo rule is left; --remove-wide-rule takes it away")
+
+
+def rule(setup: Setup) -> Plan:
+    """Plan for the sudo rule, which names every person that gpud was installed for."""
+    login = setup.login
+    if login == "root":
+        yield Done("sudo rule (root needs none)")
+        return
+    if not LOGIN.fullmatch(login):
+        setup.later.append(
+            f"a sudo rule for {login} cannot be written safely; write {places.RULE} by hand, from"
+            " sudoers.snippet"
+        )
+        return
+    logins = ", ".join(sorted({*manifest.values("rule"), login}))
+    snippet = setup.source.read("sudoers.snippet").decode()
+    text = re.sub(r"^%sudo ", f"{logins} ", snippet, flags=re.MULTILINE).encode()
+    if not setup.dry:
+        judged = setup.scratch / "sudoers"
+        judged.write_bytes(text)
+        if output("visudo", "-cqf", judged) is None:
+            fix = "use a login name without special characters"
+            raise InstallError(f"visudo refuses the rule for {login}", fix)
+        manifest.note(f"rule {login}")
+    yield from setup.file(places.RULE, text, 0o440)
+    main = Path("/etc/sudoers")
+    if os.access(main, os.R_OK) and not INCLUDE.search(main.read_text(errors="replace")):
+        setup.later.append(
+            "/etc/sudoers does not read /etc/sudoers.d; add this line with visudo: @includedir"
+            " /etc/sudoers.d"
+        )
+
+
+def hooks(setup: Setup) -> Plan:
+    """Plan for the block in the person's shell files, made as that person."""
+    if setup.options.no_bashrc:
+        return
+    login, person = setup.login, setup.person
+    kept = Path(person.pw_dir) / ".local/state/gpud"  # what the hook remembers
+    if not people.there(kept):
+        make = partial(people.run_as_user, setup.console, person, "mkdir", "-p", "--", kept)
+        notes = (*_user_parents(login, kept), f"userstate {login} {kept}")
+        yield Step(str(kept), make, f"{setup.console.log} says why", notes)
+    python = TREE / "bin/python"
+    for file, snippet in people.hooks(person).items():
+        if python.exists() and not people.block(person, python, "has", file, snippet).returncode:
+            yield Done(str(file))
+            continue
+        made = "old" if people.there(file) else "new"
+        log = setup.console.log
+        sorry = f"{file} could not be changed; {log} says why. Add {snippet} to it by hand"
+        failures = len(setup.later)
+        yield Step(
+            str(file),
+            partial(_add_block, setup, file, snippet),
+            notes=(*_user_parents(login, file), f"hook {login} {made} {file}"),
+            failed=setup.left(sorry),
+        )
+        if len(setup.later) == failures:
+            setup.new_shell.append(f"gpud in {file}")
+
+
+def _add_block(setup: Setup, file: Path, snippet: Path) -> None:
+    ran = people.block(setup.person, TREE / "bin/python", "add", file, snippet)
+    setup.console.write(ran.stdout)
+    ran.check_returncode()
+
+
+def _user_parents(login: str, path: Path) -> tuple[str, ...]:
+    """Return the notes for directories below a home that will be made."""
+    missing = [each for each in reversed(path.parents) if not people.there(each)]
+    return tuple(f"userdir {login} {each}" for each in missing)
