@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import gpud
 from gpud.core.text import escaped
+from gpud.install.options import INSTALL, UNINSTALL, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -100,6 +101,10 @@ def _option(names: str, metavar: str, text: str, **how: Any) -> Argument:  # noq
 
 def _flag(names: str, text: str) -> Argument:
     return Argument(names.split(), {"action": "store_true", "help": text})
+
+
+def _rows(table: Table) -> tuple[Argument, ...]:
+    return tuple(Argument(*row) for row in table)
 
 
 def _choice(names: str, choices: Sequence[str], text: str | None = None, **how: Any) -> Argument:  # noqa: ANN401
@@ -269,6 +274,15 @@ VERBS: Final = {
     "config": Verb("show or check the settings, or hash a password", (), _CONFIG),
     "gpus": Verb("forget GPUs that were taken out on purpose", _GPUS),
     "capture": Verb("record this machine for a bug report, without names", _CAPTURE),
+    "install": Verb("install gpud for this machine, or upgrade it", _rows(INSTALL)),
+    "uninstall": Verb("remove what gpud install made", _rows(UNINSTALL)),
+    "update": Verb(
+        "say whether there is a newer gpud, and what it changes",
+        (
+            Argument(["--check"], {"action": "store_true", "required": True, "help": "look"}),
+            _option("--wheelhouse", "DIR", "look there and not in the package index"),
+        ),
+    ),
     "completion": Verb("print the completion script of a shell", (_choice("shell", SHELLS),)),
     "version": Verb("print the version", (_JSON,)),
 }

@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 __all__ = ["main", "parser"]
 
-MODULES: Final = {"up": "service", "down": "service", "restart": "service", "run": "service"}
+MODULES: Final = {
+    **dict.fromkeys(("up", "down", "restart", "run"), "service"),
+    "uninstall": "install",
+}
 """Modules of ``gpud.verbs`` that are not called as their verb."""
 UNWRITABLE: Final = {
     errno.ENOSPC: "make room for it",

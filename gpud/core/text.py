@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 MOMENT: Final = re.compile(r"\b(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d) UTC\b")
 """A moment in a text of the agent's. Who shows the text writes it in the zone of who looks."""
 _VERBS = (
-    "alerts|baseline|capture|completion|config|doctor|down|gpus|history|logs|probe|restart"
-    "|run|status|top|up|version"
+    "alerts|baseline|capture|completion|config|doctor|down|gpus|history|install|logs|probe|restart"
+    "|run|status|top|uninstall|up|update|version"
 )
 _COMMAND = re.compile(rf"(?<![\w/.-])gpud (?=(?:{_VERBS})\b)")
 _CONTROL = (*range(32), *range(127, 160))

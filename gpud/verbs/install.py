@@ -1,0 +1,93 @@
+"""``gpud install`` and ``gpud uninstall``: this gpud made the machine's own, and taken away.
+
+A person sees the plan and fetches the packages; root runs one script once, whose hash is shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gpud.install import people, pythons, tree, wheels
+from gpud.install.__main__ import guarded, install, uninstall, with_apprise
+from gpud.install.console import Console
+from gpud.install.places import TREE
+from gpud.install.setup import requirements
+from gpud.install.source import Wheel
+from gpud.output import say
+from gpud.verbs import bundle
+from gpud.verbs.repack import repacked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gpud.place import Place
+
+TOP: Final = Path(__file__).resolve().parents[2]
+COMMAND: Final = "gpud install"
+
+
+def run(options: argparse.Namespace, place: Place) -> int:
+    """Run one of the two; out of a checkout its script does it."""
+    words = place.words[place.words.index(options.verb) + 1 :]
+    script = TOP / "deploy" / options.verb
+    if options.verb == "uninstall" and not script.exists():
+        script = TREE / "deploy/uninstall"
+    if script.exists():
+        if os.geteuid() != 0 and options.verb == "uninstall":
+            os.execvp("sudo", ["sudo", "--", str(script), *words])
+        os.execv(script, [str(script), *words])
+    return guarded(lambda: _run(options, words))
+
+
+def _run(options: argparse.Namespace, words: Sequence[str]) -> int:
+    with tempfile.TemporaryDirectory(prefix="gpud-install-") as folder:
+        scratch = Path(folder)
+        source = Wheel(repacked(scratch))
+        if options.verb == "uninstall":
+            return uninstall(options) if os.geteuid() == 0 else _as_root(source, {}, options, words)
+        if os.geteuid() == 0 or options.dry_run or options.make_wheelhouse is not None:
+            return install(options, source, COMMAND)
+        plan = argparse.Namespace(**{**vars(options), "dry_run": True})
+        if code := install(plan, source, COMMAND):
+            return code
+        found = _packages(options, source, scratch)
+        whose = ["--user", options.user or people.caller()]
+        return _as_root(source, found, options, [*whose, *words])
+
+
+def _packages(options: argparse.Namespace, source: Wheel, scratch: Path) -> dict[Path, str]:
+    """Return the wheels of all packages with their hashes; none where the tree needs none."""
+    python, apprise = pythons.find() or pythons.own(), with_apprise(options)
+    if tree.is_current(tree.fingerprint(python, source, apprise=apprise)):
+        return {}
+    folder = scratch / "wheels"
+    if options.wheelhouse is not None:
+        folder = Path(options.wheelhouse).resolve()
+    else:
+        say("Packages, fetched as you:")
+        wheels.fill(Console(scratch / "log"), python, source, requirements(apprise=apprise), folder)
+    return {path: wheels.digest(path) for path in wheels.listed(folder)}
+
+
+def _as_root(
+    source: Wheel,
+    packages: Mapping[Path, str],
+    options: argparse.Namespace,
+    words: Sequence[str],
+) -> int:
+    """Let root run the installer of these packages, with one password at most."""
+    found = {source.path: wheels.digest(source.path), **packages}
+    text = bundle.script(source.installer(), found)
+    path = source.path.with_name("gpud-install.py")
+    path.write_bytes(text)
+    digest = hashlib.sha256(text).hexdigest()
+    say(f"Root runs {path}, SHA-256 {digest}; sudo may ask for your password.")
+    python = pythons.find() or pythons.own()
+    line = bundle.line(python, path, text, [options.verb, *words])
+    return subprocess.run(["sudo", "--", *line], check=False).returncode

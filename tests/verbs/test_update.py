@@ -1,0 +1,86 @@
+"""``gpud update --check``: the newest wheel of a folder or of the index, and its changelog."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+import gpud
+from gpud.install.source import INSIDE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CHANGES = """# Changelog
+## [Unreleased]
+- Not yet.
+## [99.1.0] - 2030-01-02
+### Added
+- A second thing.
+## [99.0.0] - 2030-01-01
+- A thing.
+## [0.0.1] - 2020-01-01
+- The past.
+"""
+
+
+def a_wheel(folder: Path, version: str, changes: str | None = CHANGES) -> None:
+    info = f"gpud-{version}.dist-info"
+    with zipfile.ZipFile(folder / f"gpud-{version}-py3-none-any.whl", "w") as archive:
+        archive.writestr(
+            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: gpud\nVersion: {version}\n"
+        )
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+        if changes is not None:
+            archive.writestr(f"{INSIDE}/CHANGELOG.md", changes)
+
+
+def check(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gpud", "update", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environ},
+    )
+
+
+def test_newer_version_of_a_folder_is_named_with_what_it_changes(tmp_path: Path) -> None:
+    for version in ("0.0.1", "99.0.0", "99.1.0"):
+        a_wheel(tmp_path, version)
+    ran = check("--check", "--wheelhouse", str(tmp_path))
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith(f"gpud 99.1.0 is there; this is {gpud.__version__}\n")
+    assert "- A second thing." in ran.stdout
+    assert "- A thing." in ran.stdout
+    assert "The past" not in ran.stdout
+    assert "Not yet" not in ran.stdout
+
+
+def test_nothing_newer_and_nothing_at_all_are_told_apart(tmp_path: Path) -> None:
+    ran = check("--check", "--wheelhouse", str(tmp_path))
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith(f"gpud: there is no wheel of gpud in {tmp_path}\n  fix: ")
+    a_wheel(tmp_path, "0.0.1")
+    ran = check("--check", "--wheelhouse", str(tmp_path))
+    assert (ran.returncode, ran.stdout) == (0, f"gpud {gpud.__version__} is the newest\n")
+
+
+@pytest.mark.parametrize("changes", [CHANGES, None])
+def test_index_is_asked_through_pip_and_another_project_of_the_name_is_none(
+    tmp_path: Path, changes: str | None
+) -> None:
+    a_wheel(tmp_path, "99.1.0", changes)
+    ran = check("--check", PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path))
+    if changes is None:
+        assert ran.returncode == 1
+        assert "gpud-99.1.0-py3-none-any.whl is not of this project" in ran.stderr
+    else:
+        assert ran.returncode == 0, ran.stderr
+        assert "gpud 99.1.0 is there" in ran.stdout
