@@ -1,12 +1,19 @@
-"""The settings file that is installed: every key, with the value that holds without it."""
+"""The settings file that is installed, with every key, and the reference made from it."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
+import tomllib
+
+import jsonschema
+import pytest
 
 from gpud.core.settings import Settings, entries, parse
+from tests.deploy.installing import ROOT, loaded
 
-TEXT = Path(__file__).resolve().parents[2].joinpath("deploy/gpud.toml").read_text()
+TEXT = (ROOT / "deploy/gpud.toml").read_text()
+reference = loaded("settings_reference")
+KEYS = [key for key, _ in entries(Settings()) if "." in key]  # home and sysroot are for tests
 
 
 def uncommented() -> bytes:
@@ -25,3 +32,35 @@ def test_every_setting_is_in_it_with_its_default() -> None:
             continue  # where the tree begins and where the machine is looked at: for tests
         body = named.partition(f"[{section}]\n")[2].partition("\n[")[0]
         assert any(line.startswith(f"{name} = ") for line in body.splitlines()), key
+
+
+def test_reference_and_schema_are_what_the_settings_are() -> None:
+    command = "run .venv/bin/python deploy/settings_reference.py"
+    assert reference.PAGE.read_text() == reference.page(), command
+    assert reference.SCHEMA.read_text() == reference.schema(), command
+
+
+def test_reference_has_every_key_with_an_example_that_the_program_takes() -> None:
+    assert sorted(reference.EXAMPLES) == sorted(KEYS)
+    text = ""
+    for key, example in reference.EXAMPLES.items():
+        section, _, name = key.rpartition(".")
+        text += f"[{section}]\n" * (f"[{section}]\n" not in text) + f"{name} = {example}\n"
+    settings = parse(text.encode(), {})
+    defaults = dict(entries(Settings()))
+    assert [key for key, value in entries(settings) if value == defaults[key]] == [
+        "home",
+        "sysroot",
+    ]
+    jsonschema.validate(tomllib.loads(text), json.loads(reference.SCHEMA.read_text()))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[http]\nport = 1", '[dockerd]\npolicy = "on"', "[gate]\nquiet_hours = 3", "[http.tls]\n"],
+)
+def test_schema_refuses_what_the_program_refuses(text: str) -> None:
+    schema = json.loads(reference.SCHEMA.read_text())
+    jsonschema.validate(tomllib.loads(uncommented().decode()), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(tomllib.loads(text), schema)
