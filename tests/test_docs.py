@@ -1,4 +1,4 @@
-"""What the documents say of commands, settings, metrics and files is so."""
+"""The documents are right about commands, settings, metrics and files."""
 
 from __future__ import annotations
 
@@ -11,17 +11,25 @@ import pytest
 from gpud import arguments
 from gpud.core.errors import ConfigError
 from gpud.core.settings import Secrets, parse, secret_keys
+from gpud.root.dockerd_facts import DockerdState
 
 TOP: Final = Path(__file__).resolve().parents[1]
 PAGES: Final = sorted(
     {TOP / "README.md", TOP / "SECURITY.md", *TOP.glob("docs/**/*.md"), *TOP.glob("deploy/**/*.md")}
     - {TOP / "docs/metrics.md"}
 )
-TWO_SCREENS: Final = 100
+LINKED: Final = sorted(
+    {*PAGES, TOP / "docs/metrics.md", *TOP.glob("*.md"), *TOP.glob("benchmarks/*.md")}
+)
+ONE_SCREEN_AND_A_HALF: Final = 750
+"""Words, the comparison included."""
 _LINK: Final = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
 _FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _CODE: Final = re.compile(r"`([^`\n]+)`")
 _CALL: Final = re.compile(r"^(?:sudo )?(?:\.venv/bin/)?gpud((?: +[^|;&#<>()]+)?)")
+_SCRIPT: Final = re.compile(
+    r"(?!.*::)(?:sudo |\S*python )?((?:deploy|benchmarks)/[\w./-]+)((?: .+)?)"
+)
 _SERIES: Final = re.compile(r"(?<![:\w])gpud_[a-z0-9_]+\b(?![:*])")
 _MADE: Final = ("_bucket", "_sum", "_count", "_created", "_total", "_info")
 """What Prometheus' formats append to a family's name."""
@@ -41,7 +49,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named(PAGES))
+@pytest.mark.parametrize("page", LINKED, ids=named(LINKED))
 def test_every_link_leads_somewhere(page: Path) -> None:
     for to, anchor in _LINK.findall(outside_code(page.read_text())):
         target = (page.parent / to).resolve() if to else page
@@ -66,17 +74,46 @@ def verbs() -> dict[str, arguments.Verb]:
     return table
 
 
-def calls(text: str) -> list[str]:
-    """What is written after ``gpud`` in code, in a block's lines and in spans."""
-    blocks = [
-        line
+def lines_of_code(text: str) -> list[str]:
+    """The lines of a page's blocks of shell commands."""
+    return [
+        line.removeprefix("$ ").strip()
         for language, block in _FENCE.findall(text)
         if language in {"sh", "bash", "console"}
         for line in block.splitlines()
     ]
-    spans = _CODE.findall(_FENCE.sub("", text))
-    matches = [_CALL.match(text.strip()) for text in (*blocks, *spans)]
+
+
+def spans(text: str) -> list[str]:
+    return _CODE.findall(_FENCE.sub("", text))
+
+
+def calls(text: str) -> list[str]:
+    """What is written after ``gpud`` in code, in a block's lines and in spans."""
+    matches = [_CALL.match(text.strip()) for text in (*lines_of_code(text), *spans(text))]
     return [match[1].strip() for match in matches if match is not None]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named(PAGES))
+def test_every_command_in_a_block_is_understood(page: Path) -> None:
+    for line in lines_of_code(page.read_text()):
+        if match := _CALL.match(line):
+            arguments.parser().parse_args(match[1].split())  # an error ends in SystemExit
+
+
+@pytest.mark.parametrize("page", LINKED, ids=named(LINKED))
+def test_every_script_that_is_shown_exists_with_its_options(page: Path) -> None:
+    for line in (*lines_of_code(page.read_text()), *spans(page.read_text())):
+        match = _SCRIPT.match(line)
+        if match is None:
+            continue
+        script = TOP / match[1]
+        assert script.exists(), f"{match[1]} is not there"
+        modules = sorted(script.with_name(script.name.replace("-", "_")).glob("*.py"))
+        text = "".join(file.read_text() for file in (script, *modules) if file.is_file())
+        for option in re.findall(r"(?<= )--?[a-z][a-z-]*", match[2].partition("#")[0]):
+            if script.name != "test":  # hands its options to pytest
+                assert option in text, f"{match[1]} has no {option}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named(PAGES))
@@ -120,8 +157,22 @@ def test_every_setting_that_is_shown_is_understood(page: Path) -> None:
             parse(None, {}, secrets=hidden)
 
 
-def test_the_readme_is_two_screens() -> None:
-    assert len((TOP / "README.md").read_text().splitlines()) <= TWO_SCREENS
+def test_readme_is_one_screen_and_a_half_and_leads_to_each_symptom() -> None:
+    readme = (TOP / "README.md").read_text()
+    assert len(readme.split()) <= ONE_SCREEN_AND_A_HALF
+    symptoms = anchors(TOP / "docs/troubleshoot.md") - {"troubleshoot-by-symptom", "something-else"}
+    assert len(symptoms) == 6
+    assert set(re.findall(r"docs/troubleshoot\.md#([\w-]+)", readme)) == symptoms
+
+
+def test_states_and_reasons_of_troubleshooting_are_what_gpud_says() -> None:
+    text = (TOP / "docs/troubleshoot.md").read_text()
+    states = {word for line in re.findall(r"`dockerd (\w+)`(?:, `(\w+)`)?", text) for word in line}
+    assert states - {""} <= set(DockerdState)
+    source = "".join(file.read_text() for file in TOP.glob("gpud/**/*.py"))
+    reasons = re.findall(r"`([a-z]+(?:_[a-z]+)+)`", text)
+    assert reasons
+    assert [word for word in reasons if f'"{word}"' not in source] == []
 
 
 def test_every_test_that_shows_a_promise_exists() -> None:
