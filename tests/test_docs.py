@@ -109,7 +109,8 @@ def test_every_script_that_is_shown_exists_with_its_options(page: Path) -> None:
             continue
         script = TOP / match[1]
         assert script.exists(), f"{match[1]} is not there"
-        modules = sorted(script.with_name(script.name.replace("-", "_")).glob("*.py"))
+        folder = "gpud/install" if script.name in {"install", "uninstall"} else match[1]
+        modules = sorted(TOP.glob(f"{folder.replace('-', '_')}/*.py"))
         text = "".join(file.read_text() for file in (script, *modules) if file.is_file())
         for option in re.findall(r"(?<= )--?[a-z][a-z-]*", match[2].partition("#")[0]):
             if script.name != "test":  # hands its options to pytest
