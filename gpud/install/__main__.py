@@ -64,6 +64,8 @@ def guarded(action: Callable[[], int]) -> int:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
     os.umask(0o022)
+    for name in ("TMPDIR", "TEMP", "TMP") if os.geteuid() == 0 else ():
+        os.environ.pop(name, None)  # its owner could exchange what root makes there
     os.environ["PATH"] = os.environ.get("PATH", "/usr/bin:/bin") + SBIN
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

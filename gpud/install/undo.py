@@ -144,8 +144,10 @@ class Removal:
         except (SystemExit, OSError) as error:
             raise InstallError(f"{error}\n{why}", AGAIN) from error
         if places.LOG_DIR.is_dir():  # the next group of that number reads no log
-            subprocess.run(["chgrp", "-hR", "root", "--", places.LOG_DIR], check=True)
-            subprocess.run(["chmod", "g-s", "--", places.LOG_DIR], check=True)
+            # Nothing below: what gpud left there and was moved aside may be a link to any file.
+            for path in (places.LOG_DIR, *places.LOG_DIR.iterdir()):
+                os.chown(path, -1, 0, follow_symlinks=False)
+            places.LOG_DIR.chmod(0o755)
 
     def _remains(self) -> None:
         """Remove history, logs and settings, or name what is kept of them."""

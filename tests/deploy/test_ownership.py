@@ -126,7 +126,12 @@ def test_uninstall_changes_the_owner_of_no_file_behind_a_link(
         foreign = made.root / "var/lib/foreign"
         foreign.mkdir()
         file_of(1, foreign / "file")
+        victim.chmod(0o4755)  # as that of sudo, which a new owner or group would take away
         (state / "hard").hardlink_to(victim)
+        log = made.root / "var/log/gpud/agent"
+        log.mkdir(parents=True)
+        os.chown(log, uid, uid)
+        (log / "hard").hardlink_to(victim)
         (state / "soft").symlink_to("/var/lib/victim")
         (state / "folder").symlink_to("/var/lib/foreign")
         os.mkfifo(state / "fifo")
@@ -136,7 +141,8 @@ def test_uninstall_changes_the_owner_of_no_file_behind_a_link(
             if path.name != "hard":
                 os.chown(path, uid, uid, follow_symlinks=False)
         told = made.well(*uninstall(shared))
-        assert victim.stat().st_uid == 1
+        facts = victim.stat()
+        assert (facts.st_uid, facts.st_gid, facts.st_mode & 0o7777) == (1, 1, 0o4755)
         assert (foreign / "file").stat().st_uid == 1
         assert [path.name for path in state.iterdir()] == ["gpud.db"]
         assert (state / "gpud.db").stat().st_uid == 0

@@ -91,6 +91,21 @@ def test_a_machine_without_a_usable_python_is_told_what_to_do(
     assert not (checkout / ".venv").exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="others may name a directory")
+def test_installer_makes_no_temporary_file_where_the_caller_of_root_says(tmp_path: Path) -> None:
+    program = """import sys, tempfile; sys.path.insert(0, sys.argv[1])
+from gpud.install.__main__ import guarded
+guarded(lambda: print(tempfile.gettempdir()) or 0)"""
+    ran = subprocess.run(
+        [sys.executable, "-I", "-c", program, str(ROOT)],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout not in {f"{tmp_path}\n", ""}
+
+
 def test_ctrl_c_ends_a_script_whose_child_catches_it(checkout: Path) -> None:
     child = (
         "import signal, sys; signal.signal(signal.SIGINT, lambda *_: sys.exit(0));"
