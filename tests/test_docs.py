@@ -31,6 +31,8 @@ _SCRIPT: Final = re.compile(
     r"(?!.*::)(?:sudo |\S*python )?((?:deploy|benchmarks)/[\w./-]+)((?: .+)?)"
 )
 _SERIES: Final = re.compile(r"(?<![:\w])gpud_[a-z0-9_]+\b(?![:*])")
+_TEST: Final = r"`([\w/]+\.py)::(test_\w+)`"
+_CLAIMS: Final = re.compile(r"^\| Claim \| Test \|\n\|---\|---\|\n((?:\|.*\n)+)", re.MULTILINE)
 _MADE: Final = ("_bucket", "_sum", "_count", "_created", "_total", "_info")
 """What Prometheus' formats append to a family's name."""
 
@@ -176,12 +178,13 @@ def test_states_and_reasons_of_troubleshooting_are_what_gpud_says() -> None:
     assert [word for word in reasons if f'"{word}"' not in source] == []
 
 
-def test_every_test_that_shows_a_promise_exists() -> None:
+@pytest.mark.parametrize(("page", "fewest"), [("promises", 500), ("security", 40)])
+def test_every_test_that_shows_a_promise_or_a_defence_exists(page: str, fewest: int) -> None:
     kept = [
-        row for row in (TOP / "docs/promises.md").read_text().splitlines() if "| goes" not in row
+        row for row in (TOP / f"docs/{page}.md").read_text().splitlines() if "| goes" not in row
     ]
-    named_tests = re.findall(r"`([\w/]+\.py)::(test_\w+)`", "\n".join(kept))
-    assert len(named_tests) > 500
+    named_tests = re.findall(_TEST, "\n".join(kept))
+    assert len(named_tests) > fewest
     texts = {file: (TOP / "tests" / file) for file, _ in named_tests}
     assert [file for file, path in texts.items() if not path.is_file()] == []
     missing = [
@@ -190,3 +193,10 @@ def test_every_test_that_shows_a_promise_exists() -> None:
         if not re.search(rf"def {name}\b", texts[file].read_text())
     ]
     assert missing == []
+
+
+def test_each_claim_of_the_threat_model_names_a_test() -> None:
+    text = (TOP / "docs/security.md").read_text()
+    claims = [row for table in _CLAIMS.findall(text) for row in table.splitlines()]
+    assert len(claims) > 20
+    assert [row for row in claims if not re.search(_TEST, row)] == []
