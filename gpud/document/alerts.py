@@ -11,8 +11,8 @@ SEEN: Final = "seen"
 """State of a fault that left its trace on this machine; the others are of its versions alone."""
 
 
-class StreamName(msgspec.Struct, frozen=True):
-    """One stream, as ``StreamKey`` names it."""
+class StreamKey(msgspec.Struct, frozen=True):
+    """Name of one stream; ``gpu`` is a UUID, None for the CPU."""
 
     gpu: str | None
     probe: str
@@ -22,10 +22,10 @@ class StreamName(msgspec.Struct, frozen=True):
     peer: str | None = None
 
 
-class EvidenceReport(msgspec.Struct, frozen=True):
-    """What one stream showed, as ``Evidence`` has it. Values in ``unit``."""
+class Evidence(msgspec.Struct, frozen=True):
+    """What one stream showed. Values in ``unit``; ``slowdown`` is 1.12 for 12 % slower."""
 
-    stream: StreamName
+    stream: StreamKey
     unit: str
     kind: str
     before: float
@@ -57,7 +57,7 @@ class AlertReport(msgspec.Struct, frozen=True):
     ends_s: float | None = None
     description: str = ""
     labels: Mapping[str, str] = {}
-    evidence: tuple[EvidenceReport, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
     causes: tuple[Cause, ...] = ()
     fix: str | None = None
     acknowledged_s: float | None = None

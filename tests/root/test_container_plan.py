@@ -157,7 +157,7 @@ def test_a_success_ends_the_series_of_failures_and_a_failure_that_of_figures() -
     report = world.run(SOON.interval_s)
     assert report.recent_flops_per_second == ()
     assert report.run is not None
-    assert report.run.failure == HUNG
+    assert report.run.failure == ContainerFailure.of(HUNG)
     assert report.gpu_index == 0
     world.failure = None
     assert world.run(3 * RETRY_S).recent_flops_per_second == (4e12,)

@@ -15,6 +15,7 @@ from gpud.agent.measure.gate import FEWEST_RUNS
 from gpud.agent.regression.service import Regression
 from gpud.agent.state.snapshot import ProbeKey
 from gpud.core.health import Level
+from gpud.core.report import ContainerFailure
 from gpud.core.sample import Failure, Pace, Reason, Skip
 from tests import snapshots
 from tests.agent.measure.rounds import IDLE, SLOW, Bench, Clocked, runs
@@ -157,7 +158,7 @@ def reported_at(finished_s: float, failure: Failure | None = None) -> Snapshot:
     assert report.run is not None
     run = structs.replace(report.run, finished_s=finished_s)
     if failure is not None:
-        run = structs.replace(run, figure=None, failure=failure)
+        run = structs.replace(run, figure=None, failure=ContainerFailure.of(failure))
     root = structs.replace(snapshots.ROOT, containers=structs.replace(report, run=run))
     return root_read(root, None, 1.0)(snapshots.full())
 

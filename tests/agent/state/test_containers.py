@@ -10,6 +10,7 @@ from msgspec import structs
 from gpud.agent.state.containers import ContainerVerdict
 from gpud.agent.state.snapshot import ProbeKey, Snapshot, overall
 from gpud.core.health import Level
+from gpud.core.report import ContainerFailure
 from gpud.core.sample import Backend, Failure, Inventory, Reason, RunReport, Unit
 from tests import snapshots
 from tests.events import Event, altered, inventory_taken, root_read, run_finished
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from gpud.core.report import ContainerFigure, ContainerRun, ContainersReport, RootReport
 
 KEY = ProbeKey("container_nbody", 0)
-BROKEN = Failure(Reason.TOOLKIT_MISSING, "could not select device driver", advice="install it")
+BROKEN = ContainerFailure(
+    Reason.TOOLKIT_MISSING, "could not select device driver", advice="install it"
+)
 assert snapshots.ROOT.containers is not None
 SAID: ContainersReport = snapshots.ROOT.containers
 assert SAID.run is not None

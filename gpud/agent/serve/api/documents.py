@@ -18,12 +18,11 @@ from gpud.core.sample import (
     Flag,
     Missing,
     Pace,
-    Point,
     Unit,
 )
 from gpud.document.alerts import AlertReport
 from gpud.document.names import SkipName
-from gpud.document.runs import Figures
+from gpud.document.runs import Figures, Point
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gpud.agent.serve.api.parameters import Parameter
 
 PATH: Final = "/api/v1/openapi.json"
-VERSION: Final = "1.3.0"
+VERSION: Final = "1.4.0"
 """Of the API: the first number is that of its paths, the second grows with what is added."""
 LINE: Final = "text/plain"
 TEXT: Final = {"type": "string"}

@@ -6,11 +6,11 @@ import asyncio
 import json
 import time
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
+from msgspec import structs
 from starlette.applications import Starlette
 
 from gpud.agent.alerts import state as alertstate
@@ -50,7 +50,7 @@ def everything(home: Path, snapshot: Snapshot | None = None) -> Iterator[int]:
         store.append([run(now_s - DAY_S / 2, gpu="GPU-2"), failed(now_s - 30)])
         minutes = [telemetry(now_s - 60 * n, throttle_thermal_ratio=0.5) for n in range(600)]
         store.write(write_minutes, minutes)
-        ended = replace(snapshots.SLOWER, starts_s=1.0, updated_s=9.0, ends_s=9.0)
+        ended = structs.replace(snapshots.SLOWER, starts_s=1.0, updated_s=9.0, ends_s=9.0)
         store.write(lambda connection: alertstate.put(connection, [ended]))
         store.write(
             records.write_events, [Entry(now_s - n, "driver_version", changed) for n in range(200)]
