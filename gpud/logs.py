@@ -81,7 +81,13 @@ def share(descriptor: int, path: Path) -> None:
 
 
 class _LogFile(logging.handlers.RotatingFileHandler):
-    """A log that the group of its directory may read."""
+    """A log that the group of its directory may read, and that is made again when it is removed."""
+
+    def shouldRollover(self, record: logging.LogRecord) -> int:  # noqa: N802  # of the standard library
+        if self.stream is not None and not os.path.exists(self.baseFilename):  # noqa: PTH110
+            self.stream.close()
+            self.stream = None  # opened again for this record
+        return super().shouldRollover(record)
 
     def _open(self) -> TextIOWrapper:
         stream = super()._open()

@@ -9,7 +9,6 @@ manager gives.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import resource
 import signal
@@ -21,23 +20,21 @@ from typing import TYPE_CHECKING, NoReturn
 
 from gpud import logs
 from gpud.core.errors import AlreadyRunning, GpudError
-from gpud.core.report import ProcessRef
 from gpud.core.text import escaped
 from gpud.root import agent as agents
-from gpud.root import files, owner, process
+from gpud.root import files, lock, owner, process
 from gpud.root.dockerd import LARGEST_LOG
 from gpud.root.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from gpud.core.report import ProcessRef
     from gpud.core.settings import Settings
 
 STOP_S = 15.0
 DOCKERD_STOP_S = 60.0
 LARGEST_MESSAGE = 64 * 1024
-STOPPED = "stopped"
-"""A file that says: stopped by a person. An opened shell leaves it at that; /run forgets it."""
 FIRST_DESCRIPTOR = 3
 UMASK = 0o022
 PYTHONS_OWN = frozenset({signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT})
@@ -78,7 +75,7 @@ def run(
     os.umask(0o022)
     user = agents.choose_user(settings, os.environ)
     files.directory(Path(settings.run_dir), 0o755)
-    held = take_lock(Path(settings.run_dir))
+    held = lock.Lock(Path(settings.run_dir))
     try:
         agents.prepare(settings, user)
         log = Path(settings.log_dir, "root.log")
@@ -93,11 +90,11 @@ def run(
         )
         with contextlib.suppress(OSError):
             process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)
-        supervisor = Supervisor(settings, agent)
+        supervisor = Supervisor(settings, agent, held)
         ready()
         return supervisor.loop()
     finally:
-        os.close(held)
+        held.release()
 
 
 def up(
@@ -108,7 +105,7 @@ def up(
     Returns when it holds its lock and ``root.pid`` is written. Errors: ``GpudError`` with what kept
     it from starting.
     """
-    if lock_holder(Path(settings.run_dir)) is not None:
+    if lock.holder(Path(settings.run_dir)) is not None:
         return 0
     occupy_standard()
     reader, writer = os.pipe2(os.O_CLOEXEC)
@@ -147,17 +144,17 @@ def down(settings: Settings, *, docker: bool) -> Stopped:
     """
     with contextlib.suppress(OSError):
         files.directory(Path(settings.run_dir), 0o755)
-        files.replace(Path(settings.run_dir, STOPPED), b"")
+        files.replace(Path(settings.run_dir, lock.STOPPED), b"")
     return _stop(settings, docker=docker)
 
 
 def _stop(settings: Settings, *, docker: bool) -> Stopped:
     run_dir = Path(settings.run_dir)
     dockerd = _dockerd(run_dir) if docker else None
-    running = lock_holder(run_dir)
+    running = lock.holder(run_dir)
     if running is not None and not process.end(running, STOP_S):
         raise GpudError(f"the supervisor (pid {running.pid}) does not end")
-    if lock_holder(run_dir) is None:  # nobody has started another meanwhile
+    if lock.holder(run_dir) is None:  # nobody has started another meanwhile
         (run_dir / "root.pid").unlink(missing_ok=True)
     if dockerd is None or not process.send(dockerd, signal.SIGTERM):
         return Stopped(supervisor=running is not None)
@@ -227,37 +224,6 @@ def _tell(writer: int, message: str) -> None:
         os.close(writer)
     except OSError:
         return  # the caller is gone, or has been told before
-
-
-def take_lock(run_dir: Path) -> int:
-    """Lock ``run_dir/root.lock`` until this process ends, and write ``root.pid``.
-
-    Errors: ``AlreadyRunning`` with the pid of the holder.
-    """
-    descriptor = os.open(run_dir / "root.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        running = lock_holder(run_dir)
-        raise AlreadyRunning(running.pid if running else None) from None
-    me = process.ref(os.getpid())
-    if me is None:  # /proc is not mounted
-        os.close(descriptor)
-        raise FileNotFoundError("/proc/self/stat")
-    (run_dir / STOPPED).unlink(missing_ok=True)
-    files.replace(run_dir / "root.pid", f"{me.pid} {me.start_ticks}\n".encode())
-    return descriptor
-
-
-def lock_holder(run_dir: Path) -> ProcessRef | None:
-    """Give the supervisor that runs, by what it wrote and what ``/proc`` says of it."""
-    try:
-        pid, start_ticks = (run_dir / "root.pid").read_text().split()
-        supervisor = ProcessRef(int(pid), int(start_ticks))
-    except (OSError, ValueError):
-        return None
-    return supervisor if process.alive(supervisor) else None
 
 
 def detach(*, keep: Collection[int]) -> None:

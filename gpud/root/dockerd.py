@@ -236,6 +236,7 @@ class Dockerd:
             return
         try:
             self._drop_stale_pidfiles()
+            self.log.parent.mkdir(parents=True, exist_ok=True)
             files.rotate(self.log, LARGEST_LOG)
             output = files.append(self.log, 0o640)
         except OSError as error:

@@ -16,6 +16,7 @@ import structlog
 from msgspec import structs
 
 from gpud.core.clock import Backoff
+from gpud.core.errors import AlreadyRunning
 from gpud.root import agent as agents
 from gpud.root import files, process, report
 from gpud.root.ask import Ask
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from gpud.core.report import ProcessRef
     from gpud.core.settings import Settings
     from gpud.root.dockerd_facts import Exit
+    from gpud.root.lock import Lock
 
 log = structlog.get_logger()
 
@@ -49,7 +51,7 @@ OUTCOME_S = 0.5
 class Supervisor:
     """The loop and what it holds. ``chance`` gives the jitter of back-offs."""
 
-    def __init__(self, settings: Settings, agent: agents.AgentManager) -> None:
+    def __init__(self, settings: Settings, agent: agents.AgentManager, lock: Lock) -> None:
         self.policy: str = settings.dockerd.policy
         if os.geteuid() != 0 and self.policy != "off":
             self.policy = "observe"
@@ -62,6 +64,7 @@ class Supervisor:
         self.limits = limits(settings.dockerd)
         self.memory = Memory(since_s=time.monotonic())
         self.errors = 0
+        self._lock = lock
         self._chance = random.SystemRandom()
         self._observation: DockerdObservation | None = None
         self._ask: Ask | None = None
@@ -311,6 +314,7 @@ class Supervisor:
         news = (structs.replace(dockerd_report, ping_s=None), agent, containers, kernel)
         if news == self._reported and now_s < self._next_beat_s:
             return
+        self._restore_directories()
         report.write(
             self._path,
             dockerd_report,
@@ -323,6 +327,19 @@ class Supervisor:
         self._reported, self._next_beat_s = news, now_s + report.BEAT_S
         for name in ("dockerd.log", "agent.log", "root.err"):  # structlog rotates the others
             files.rotate(Path(self.settings.log_dir, name), LARGEST_LOG)
+
+    def _restore_directories(self) -> None:
+        """Make again what somebody removed; end where another supervisor runs by now."""
+        try:
+            renewed = self._lock.renew()
+        except AlreadyRunning as error:
+            log.warning("superseded", by=str(error))
+            self._stop = True
+            return
+        agents.prepare(self.settings, self.agent.user)
+        if renewed and self.agent.process is not None:
+            log.warning("run_directory_gone", restarted=self.agent.process.pid)
+            process.send(self.agent.process, signal.SIGTERM)  # its socket and files were in it
 
     def _stop_agent(self) -> None:
         running = self.agent.process

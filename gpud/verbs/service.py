@@ -122,9 +122,9 @@ def _await_agent(run_dir: Path) -> None:
 
 
 def _run(settings: Settings, place: Place) -> int:
-    from gpud.root import control
+    from gpud.root import control, lock
 
-    if (running := control.lock_holder(Path(settings.run_dir))) is not None:
+    if (running := lock.holder(Path(settings.run_dir))) is not None:
         raise AlreadyRunning(running.pid)
     url = settings.http.url
     listener = portholder.listener_of(settings.http.port) if settings.http.port else None

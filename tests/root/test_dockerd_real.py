@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -55,6 +56,18 @@ def test_killed_dockerd_is_started_without_back_off_and_its_container_never_stop
         state = client.inspect_container(container)["State"]
     assert state["Running"]
     assert state["Pid"] == inside
+
+
+def test_a_dockerd_starts_where_somebody_removed_the_directory_of_the_logs(
+    supervised: Supervised, dockerd: PrivateDockerd
+) -> None:
+    supervised.settings = {"dockerd": dockerd.settings()}
+    supervised.start()
+    before = supervised.when(running, "a running dockerd")["dockerd"]
+    shutil.rmtree(supervised.home / "var/log/gpud")
+    os.kill(before["process"]["pid"], signal.SIGKILL)
+    supervised.when(lambda r: running(r) and r["dockerd"]["restarts"], "its restart")
+    assert dockerd_starts(supervised) == 1
 
 
 def test_a_dockerd_killed_again_and_again_is_back_each_time_without_a_back_off(

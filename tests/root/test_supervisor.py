@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -18,7 +19,7 @@ from gpud.core.report import ProcessRef
 from gpud.core.sections import AgentSettings
 from gpud.core.settings import Settings
 from gpud.root import agent as agents
-from gpud.root import control, process
+from gpud.root import control, lock, process
 from tests.root.conftest import RUN
 from tests.waiting import until
 
@@ -41,6 +42,59 @@ def test_killed_agent_is_started_again_and_the_signal_reported(supervised: Super
     )["agent"]
     assert status["restarts"] == 1
     assert status["detail"] == "ended by signal 9"
+
+
+def test_directory_of_the_logs_that_somebody_removed_is_made_again(supervised: Supervised) -> None:
+    supervised.start()
+    first, logs = supervised.agent_pid(), supervised.home / "var/log/gpud"
+    shutil.rmtree(logs)
+    until((logs / "agent").is_dir, "the directories", 60.0)
+    os.kill(first, signal.SIGKILL)
+    supervised.when(
+        lambda r: r["agent"]["process"] and r["agent"]["process"]["pid"] != first, "a new agent"
+    )
+    until(lambda: "agent_started" in (logs / "root.log").read_text(), "the log", 60.0)
+
+
+def test_run_directory_that_somebody_removed_is_made_again_with_a_new_agent(
+    supervised: Supervised,
+) -> None:
+    supervised.start()
+    first, run_dir = supervised.agent_pid(), supervised.home / "run/gpud"
+    shutil.rmtree(run_dir)
+    until(lambda: lock.holder(run_dir), "the pid for shells", 60.0)
+    supervised.when(
+        lambda r: r["agent"]["process"] and r["agent"]["process"]["pid"] != first, "a new agent"
+    )
+    with pytest.raises(AlreadyRunning):
+        lock.Lock(run_dir)
+
+
+def test_pid_file_that_somebody_removed_is_written_again(supervised: Supervised) -> None:
+    supervised.start()
+    run_dir, agent = supervised.home / "run/gpud", supervised.agent_pid()
+    assert supervised.process is not None
+    (run_dir / "root.pid").unlink()
+    holder = until(lambda: lock.holder(run_dir), "the pid for shells", 60.0)
+    assert holder.pid == supervised.process.pid
+    assert supervised.agent_pid() == agent
+
+
+def test_supervisor_ends_where_another_has_taken_the_removed_run_directory(
+    supervised: Supervised,
+) -> None:
+    supervised.start()
+    first, run_dir = supervised.process, supervised.home / "run/gpud"
+    assert first is not None
+    agent = supervised.agent_pid()
+    fresh = run_dir.with_name("fresh")
+    fresh.mkdir()
+    other = lock.Lock(fresh)
+    run_dir.rename(run_dir.with_name("removed"))
+    fresh.rename(run_dir)
+    assert first.wait(60) == 0
+    assert process.ref(agent) is None
+    other.release()
 
 
 def test_an_agent_that_keeps_failing_is_backed_off_with_its_last_words(
@@ -106,7 +160,7 @@ def test_a_second_supervisor_is_refused_with_the_pid_of_the_first(supervised: Su
     supervised.start()
     assert supervised.process is not None
     with pytest.raises(AlreadyRunning) as refused:
-        control.take_lock(supervised.home / "run/gpud")
+        lock.Lock(supervised.home / "run/gpud")
     assert refused.value.pid == supervised.process.pid
 
 
@@ -133,7 +187,7 @@ def test_up_returns_with_a_supervisor_that_left_the_session_and_down_ends_it(
             check=False,
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-        holder = control.lock_holder(run_dir)
+        holder = lock.holder(run_dir)
         assert holder is not None
         pids.append(holder.pid)
     assert pids[0] == pids[1]
