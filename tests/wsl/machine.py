@@ -187,7 +187,7 @@ class Machine:
         near, far = socket.socketpair()
         inside = ["/usr/bin/python3", "-I", "-S", "/init", "relay", str(take), user, *argv]
         relay = subprocess.Popen(
-            self._joined(*self._entered(*inside)),
+            self.inside(*inside),
             stdin=far.fileno(),
             stdout=far.fileno(),
             pass_fds=[take],
@@ -207,7 +207,7 @@ class Machine:
     def run(self, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a program as root inside, without a terminal."""
         return subprocess.run(
-            self._joined(*self._entered(*argv)),
+            self.inside(*argv),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -222,7 +222,7 @@ class Machine:
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
                 if entry.name.isdigit() and (entry / "ns/pid").readlink() == own:
-                    found.append(_process(entry))
+                    found.append(describe(entry))
         return [process for process in found if alive(process.pid)]
 
     def named(self, name: str) -> list[Process]:
@@ -245,6 +245,10 @@ class Machine:
         """First processes of containers, as seen from out here: the children of the shims."""
         return [c for shim in self.named("containerd-shim") for c in children_of(shim.pid)]
 
+    def inside(self, *argv: str) -> list[str]:
+        """Build the line that runs a program as root inside."""
+        return self._joined(*self._entered(*argv))
+
     def _entered(self, *argv: str) -> list[str]:
         return ["nsenter", "--target", str(self.init), *NAMESPACES, *argv]
 
@@ -254,7 +258,7 @@ class Machine:
         return ["bash", "--norc", "-ec", JOIN, "bash", groups, *(str(a) for a in argv)]
 
 
-def _process(entry: Path) -> Process:
+def describe(entry: Path) -> Process:
     status = dict(
         line.split(":\t", 1)
         for line in (entry / "status").read_text().splitlines()
