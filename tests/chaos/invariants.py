@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -28,7 +29,7 @@ CONSTANT: Final = (
 """The stand-in for NVML always gives the same for these: any other value has been invented."""
 FROM_NVML_ALONE: Final = "gpud_gpu_temperature_celsius"
 MEDIAN: Final = "gpud_probe_latency_median_seconds"
-LONGEST_LAUNCH_S: Final = 1.0
+LONGEST_LAUNCH_S: Final = 10.0
 FRESH_S: Final = 12.0
 """Root writes its file every five seconds: an older one is of a supervisor that has ended."""
 SEVERAL_LOOKS: Final = 4
@@ -54,7 +55,7 @@ class Witness:
         self.runs = self.distro.runs() or set()
         scrape = until(lambda: of_telemetry(self.distro.metrics()), "telemetry")
         self.values = scrape
-        self.tracebacks = count_tracebacks(self.distro)
+        self.tracebacks = len(tracebacks(self.distro))
         self.broken = []
 
     def look(self, costs: frozenset[str]) -> None:
@@ -80,10 +81,10 @@ class Witness:
             self.runs = present
         if "containers" in costs:
             self.containers = set(self.distro.machine.containers())
-        now = count_tracebacks(self.distro)
-        if now > self.tracebacks and "tracebacks" not in costs:
-            self.fail(f"{now - self.tracebacks} tracebacks in the logs")
-        self.tracebacks = now
+        logged = tracebacks(self.distro)
+        if (new := logged[self.tracebacks :]) and "tracebacks" not in costs:
+            self.fail(f"in the logs: {'; '.join(new)}")
+        self.tracebacks = len(logged)
 
     def fail(self, words: str) -> None:
         if words not in self.broken:
@@ -169,6 +170,8 @@ def _below(process: Process, ancestors: set[int], every: dict[int, Process]) -> 
     return parent in ancestors
 
 
-def count_tracebacks(distro: Distribution) -> int:
+def tracebacks(distro: Distribution) -> list[str]:
+    """Exceptions in the logs, each with its type and text."""
     text = distro.root("cat /var/log/gpud/*.log /var/log/gpud/agent/*.log 2>/dev/null")
-    return text.count("Traceback (most recent call last)") + text.count('"exception": ')
+    plain = re.findall(r"Traceback \(most recent call last\):\n(?: .*\n)*(.*)", text)
+    return plain + re.findall(r'"exc_type": "[^"]*", "exc_value": "[^"]*"', text)
