@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import sys
 import time
@@ -48,6 +49,7 @@ def rows(path: Path | None) -> list[dict[str, Any]]:
 
 def main() -> int:
     chosen = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # nothing is left behind
     if chosen.table:
         print("\n".join(summary(rows(chosen.table))))
         return 0
