@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpud.install import people, pythons, tree, wheels
 from gpud.install.__main__ import guarded, install, uninstall, with_apprise
-from gpud.install.console import Console
+from gpud.install.console import Console, InstallError
 from gpud.install.places import TREE
 from gpud.install.setup import requirements
 from gpud.install.source import Wheel
@@ -46,6 +47,8 @@ def run(options: argparse.Namespace, place: Place) -> int:
 
 
 def _run(options: argparse.Namespace, words: Sequence[str]) -> int:
+    if os.geteuid() != 0 and shutil.which("sudo") is None and not options.dry_run:
+        raise InstallError("this needs root, and there is no sudo", "run it as root")
     with tempfile.TemporaryDirectory(prefix="gpud-install-") as folder:
         scratch = Path(folder)
         source = Wheel(repacked(scratch))

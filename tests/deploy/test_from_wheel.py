@@ -39,7 +39,9 @@ def in_own_venv(made: Machine, wheel: Path, wheels: Path) -> str:
         with zipfile.ZipFile(each) as archive:
             archive.extractall(packages)
     command = made.root / venv[1:] / "bin/gpud"
-    command.write_text(f"#!{venv}/bin/python\nfrom gpud.__main__ import main\nmain()\n")
+    command.write_text(
+        f"#!{venv}/bin/python\nimport sys\nfrom gpud.__main__ import main\nsys.exit(main())\n"
+    )
     command.chmod(0o755)
     made.well("chown", "-R", f"{USER}:", venv)
     return f"{venv}/bin/gpud"
