@@ -61,6 +61,8 @@ class Setup:
     apprise: bool
     wheels: dict[Path, str | None] | None = None
     """Packages to install from, with the hash that is known of some; None: the network has them."""
+    pip: list[str | Path] = field(default_factory=list)
+    """The words that run the pip of this installation."""
     later: list[str] = field(default_factory=list)
     new_shell: list[str] = field(default_factory=list)
     upgrade: bool = False

@@ -140,17 +140,14 @@ def _make_tools(setup: Setup) -> None:
     if setup.wheels is not None:
         folder = wheels.copied(setup.wheels, BUILD / "wheels")
         setup.wheels = wheels.listed(folder)
-    pip = None
-    if not pythons.has_ensurepip(setup.python):
-        pip = wheels.pinned_pip(setup.wheels or (), setup.source)
-    wheels.make_pip(setup.console, setup.python, BUILD / "tools", pip)
+    pip = wheels.pinned_pip(setup.wheels or (), setup.source)
+    setup.pip = wheels.make_pip(setup.console, setup.python, BUILD / "tools", pip)
 
 
 def _pip(setup: Setup, *words: str | Path) -> None:
     own = {"PATH": os.environ["PATH"], "HOME": "/root", "LC_ALL": "C.UTF-8"}
-    line = (BUILD / "tools/bin/python", "-I", "-m", "pip", *wheels.QUIET)
     into = ("--python", NEW / "bin/python", "install", "--no-compile", "--no-warn-script-location")
-    setup.console.run(*line, *into, *words, env=own)
+    setup.console.run(*setup.pip, *wheels.QUIET, *into, *words, env=own)
 
 
 def _install_packages(setup: Setup) -> None:

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import shutil
 import sys
+import zipfile
 from typing import TYPE_CHECKING
 
 from gpud.install import pythons
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from gpud.install.console import Console
     from gpud.install.source import Source
+
+    Words = list[str | Path]
 
 QUIET = ("--disable-pip-version-check", "--no-input")
 
@@ -58,17 +61,18 @@ def copied(wheels: Mapping[Path, str | None], folder: Path) -> Path:
     return folder
 
 
-def make_pip(console: Console, python: Path, folder: Path, pip: Path | None) -> None:
-    """Make a pip in ``folder`` that is thrown away afterwards: the installed tree has none."""
+def make_pip(console: Console, python: Path, folder: Path, wheel: Path | None) -> Words:
+    """Make a pip that is thrown away afterwards, from its wheel if there is one; how to run it."""
+    if wheel is not None:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder)
+        return [python, "-I", folder / "pip"]
     console.run(python, "-I", "-m", "venv", "--without-pip", "--", folder)
-    inner = folder / "bin/python"
-    if pip is None:
-        console.run(inner, "-I", "-m", "ensurepip")
-    else:
-        console.run(inner, "-I", f"{pip}/pip", "install", "--no-index", "--no-deps", "--", pip)
+    console.run(folder / "bin/python", "-I", "-m", "ensurepip")
+    return [folder / "bin/python", "-I", "-m", "pip"]
 
 
-def pip_of(console: Console, python: Path, folder: Path) -> list[str | Path]:
+def pip_of(console: Console, python: Path, folder: Path) -> Words:
     """Return the words that run a pip for a Python: ours, or one made in a folder.
 
     Errors: ``InstallError``.
@@ -76,11 +80,12 @@ def pip_of(console: Console, python: Path, folder: Path) -> list[str | Path]:
     if sys.prefix != sys.base_prefix and importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-I", "-m", "pip", "--python", python]  # of one's own environment
     why = f"{console.log} says why (the module ensurepip is in Debian's python3-venv)"
-    console.step("tools", why, lambda: make_pip(console, python, folder, None))
-    return [folder / "bin/python", "-I", "-m", "pip"]
+    found: Words = []
+    console.step("tools", why, lambda: found.extend(make_pip(console, python, folder, None)))
+    return found
 
 
-def download(console: Console, pip: list[str | Path], folder: Path, *what: str | Path) -> None:
+def download(console: Console, pip: Words, folder: Path, *what: str | Path) -> None:
     """Download wheels into a folder, as the caller. Errors: ``InstallError``."""
     words = ("download", "--no-deps", "--only-binary", ":all:", "-d", folder, *what)
     console.step(
@@ -98,7 +103,7 @@ def fill(
     Errors: ``InstallError``.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    options: list[str | Path] = ["--require-hashes"]
+    options: Words = ["--require-hashes"]
     for name in (*names, "requirements-pip.txt"):
         copy = console.log.with_name(name)
         copy.write_bytes(source.read(name))
