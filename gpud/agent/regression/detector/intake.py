@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -65,13 +66,18 @@ class Intake(msgspec.Struct, dict=True):
         return self._covers(m, self.spans.window_s)
 
     def _covers(self, m: int, span_s: float) -> bool:
-        """Count the latest intervals, each at most as the usual one: a pause is no time of use."""
+        """Count the latest intervals, each at most as the usual one."""
         n, usual = m * self.together, self.spacing_s
         if n * usual < span_s:  # nearly always, and before the sum
             return False
-        latest = self.intervals[-n:]
-        covered_s = sum(min(interval, usual) for interval in latest)
-        return covered_s + (n - len(latest)) * usual >= span_s
+        latest = min(n, len(self.intervals))
+        return self._covered_s[latest] + (n - latest) * usual >= span_s
+
+    @cached_property
+    def _covered_s(self) -> list[float]:
+        """The time that the latest intervals took, by their number: a pause is no time of use."""
+        usual = self.spacing_s
+        return [0.0, *accumulate(min(interval, usual) for interval in reversed(self.intervals))]
 
     def is_look(self, m: int) -> bool:
         """Say whether so many samples of a new driver are looked at."""
@@ -98,7 +104,8 @@ class Intake(msgspec.Struct, dict=True):
             if interval > 0:
                 self.intervals.append(interval)
                 del self.intervals[:-INTERVALS]
-                self.__dict__.pop("spacing_s", None)
+                for stale in ("spacing_s", "_covered_s"):
+                    self.__dict__.pop(stale, None)
         updated = self.driver is not None and observation.driver != self.driver
         if self.driver is None or updated or pause or Flag.RESUME in observation.flags:
             self.settle, self.settle_from_s = parameters.SETTLE, at_s

@@ -29,8 +29,8 @@ else:  # as types that msgspec can tell apart; Python 3.11 takes no ``array[int]
         """An array of type "q"."""
 
 
-CACHED = 8
-"""References of a growing level that are remembered."""
+CACHED = 48
+"""References of a growing level that are remembered: the windows ask for each length in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class SpeedLevel(msgspec.Struct, dict=True):
         reference = self._references.get(length)
         if reference is None:
             if len(self._references) >= CACHED:
-                self._references.clear()
+                del self._references[next(iter(self._references))]
             reference = self._references[length] = Reference(self.ref[:length])
         return reference
 

@@ -258,7 +258,8 @@ class Reference:
 def _centres(ordered: Sequence[float], in_time: Sequence[float]) -> tuple[float, ...]:
     """Give one centre, or two where the values have two humps that are visited again and again."""
     single = (quantile(ordered, 0.5),)
-    if len(ordered) < FEWEST_FOR_MODES:
+    edge = max(0, int(LEAST_SHARE * len(ordered)) - 1) // 2  # in the middle of a rare hump
+    if len(ordered) < FEWEST_FOR_MODES or ordered[-1 - edge] - ordered[edge] < APART:
         return single
     cut = _best_cut(ordered)
     low, high = ordered[:cut], ordered[cut:]
