@@ -79,7 +79,7 @@ def toml(sections: dict[str, dict[str, Any]]) -> str:
 
 def make_layer(layer: Path) -> None:
     """Put what is there after ``deploy/install`` and before the first boot into ``layer``."""
-    with overlay.machine(Path("/usr")) as under:
+    with overlay.machine(layer.parent) as under:
         world = World(under.init)
         world.root(MAKE)
         install(world, "/usr")
