@@ -112,8 +112,7 @@ class Steps:
         return (self.last + 1) * self.length_s
 
 
-@dataclass(frozen=True, slots=True)
-class ChartQuery:
+class ChartQuery(msgspec.Struct, frozen=True):
     """A question for a chart. GPUs are UUIDs, and ``selection.CPU``."""
 
     probe: str
@@ -123,8 +122,7 @@ class ChartQuery:
     hourly: bool  # the range is so long that hours are read
 
 
-@dataclass(frozen=True, slots=True)
-class ChartSeries:
+class ChartSeries(msgspec.Struct, frozen=True):
     """Figures that compare with each other, in columns: one entry for each step that has runs.
 
     Units: figures are in ``unit``, to six digits; they are null where every run was marked.
@@ -148,8 +146,7 @@ class ChartSeries:
     drivers: list[list[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryAnswer:
+class HistoryAnswer(msgspec.Struct, frozen=True):
     """Figures of one probe over time, thinned out; a hole wider than ``step_s`` is a gap.
 
     ``since_s`` and ``until_s`` are what was asked for, widened to whole steps. ``source``: up to

@@ -8,8 +8,9 @@ open connection, skips damaged rows and passes on SQLite's errors.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import msgspec
 
 from gpud.agent.history import reader
 from gpud.agent.history.charts import DIGITS, PATIENCE_S, check_gpus
@@ -175,8 +176,7 @@ def _rows(
 # Charts
 
 
-@dataclass(frozen=True, slots=True)
-class TelemetryQuery:
+class TelemetryQuery(msgspec.Struct, frozen=True):
     """A question for charts of telemetry. GPUs are UUIDs."""
 
     gpus: tuple[str, ...]
@@ -184,8 +184,7 @@ class TelemetryQuery:
     hourly: bool  # the range is so long that hours are read
 
 
-@dataclass(frozen=True, slots=True)
-class TelemetryFigures:
+class TelemetryFigures(msgspec.Struct, frozen=True):
     """One field of telemetry, in the base unit that its name ends in."""
 
     mean: list[float | None]
@@ -193,8 +192,7 @@ class TelemetryFigures:
     maximum: list[float | None]
 
 
-@dataclass(frozen=True, slots=True)
-class TelemetrySeries:
+class TelemetrySeries(msgspec.Struct, frozen=True):
     """Telemetry of one GPU in columns: one entry for each step that has samples.
 
     ``at_s`` is where a step begins; ``n`` counts its samples. ``figures`` are by field; a field
@@ -209,8 +207,7 @@ class TelemetrySeries:
     throttle: dict[str, list[float | None]] | None
 
 
-@dataclass(frozen=True, slots=True)
-class TelemetryAnswer:
+class TelemetryAnswer(msgspec.Struct, frozen=True):
     """Telemetry over time, thinned out; a hole wider than ``step_s`` is a gap.
 
     ``since_s`` and ``until_s`` are what was asked for, widened to whole steps. ``source``: up to

@@ -5,7 +5,6 @@ Moments are Unix seconds; a name that ends in ``_s`` and is no moment is a durat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -25,8 +24,7 @@ from gpud.document.names import SkipName
 from gpud.document.runs import Figures, Point
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """Why there is no answer, and what to do. ``parameter``: the one that could not be used."""
 
     reason: str
@@ -35,16 +33,14 @@ class Problem:
     parameter: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """Every answer that is none."""
 
     error: Problem
     schema_version: int = SCHEMA_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Histogram:
+class Histogram(msgspec.Struct, frozen=True):
     """The latencies of one run, net of the empty call, sorted into buckets.
 
     ``counts`` has one entry more than ``upper_bounds_s``: what is above the last. A bound belongs
@@ -62,8 +58,7 @@ class ModeFigures(Figures, frozen=True):
     buckets: Histogram | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeRun:
+class ProbeRun(msgspec.Struct, frozen=True):
     """The last run of a probe on one GPU: figures, or a failure and no figures.
 
     ``gpu`` is the GPU's number and ``uuid`` its name; both are null for the CPU. ``curve`` is the
@@ -84,8 +79,7 @@ class ProbeRun:
     skipped: SkipName | None
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(msgspec.Struct, frozen=True):
     """A probe that this gpud knows of. It takes part in every ``every``-th round of its pace.
 
     ``interval_s`` lies between two runs where nothing is in the way; ``last`` has one per GPU.
@@ -104,8 +98,7 @@ class Probe:
     last: tuple[ProbeRun, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ProbesAnswer:
+class ProbesAnswer(msgspec.Struct, frozen=True):
     """Every probe with its last run on each GPU. ``refused``: modules that do not load, and why."""
 
     probes: tuple[Probe, ...]
@@ -125,8 +118,7 @@ Event = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class EventsAnswer:
+class EventsAnswer(msgspec.Struct, frozen=True):
     """What happened to driver and machine, newest first. ``more``: the limit left some out."""
 
     events: list[Event]
@@ -134,8 +126,7 @@ class EventsAnswer:
     schema_version: int = SCHEMA_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class AlertsAnswer:
+class AlertsAnswer(msgspec.Struct, frozen=True):
     """What fires, then what has fired, what began last first. ``more``: there are others."""
 
     alerts: list[AlertReport]
