@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 QUIET = (
     "[schedule]\ntelemetry_interval_s = 3600\nsmall_interval_s = 3600\nlarge_interval_s = 3600\n"
 )
-OPENINGS = 8
+OPENINGS, MOST_OPENINGS = 4, 40
 SCRAPE = """python3 -c 'import urllib.request as u; u.urlopen("http://127.0.0.1:9945/metrics")'"""
 
 
@@ -93,10 +93,15 @@ def test_a_second_window_starts_no_process(next_day: Machine) -> None:
     cold = _pids_used(next_day, USER)
     before = supervisor(next_day)
     # The guest's shell has Debian's own .bashrc, so it tells how many processes that one starts.
-    # Daemons start threads, which count as well: the least of several openings has none of them.
-    bare = min(_pids_used(next_day, GUEST) for _ in range(OPENINGS))
-    assert cold > bare
-    assert min(_pids_used(next_day, USER) for _ in range(OPENINGS)) == bare
+    # Daemons start threads, which count as well: the least of enough openings has none of them.
+    bare, ours = [], []
+    for _ in range(MOST_OPENINGS):
+        bare.append(_pids_used(next_day, GUEST))
+        ours.append(_pids_used(next_day, USER))
+        if len(bare) >= OPENINGS and min(ours) == min(bare):
+            break
+    assert cold > min(bare)
+    assert min(ours) == min(bare)
     assert supervisor(next_day) == before
 
 
