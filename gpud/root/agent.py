@@ -119,18 +119,18 @@ def prepare(settings: Settings, user: pwd.struct_passwd | None) -> None:
     people = people_gid() if settings.home == "/" and user is not None else None
     run_dir, log_dir = Path(settings.run_dir), Path(settings.log_dir)
     files.directory(run_dir, 0o755)
-    files.directory(log_dir, 0o755, None if people is None else (0, people), setgid=bool(people))
-    # A disk that is full or read-only stops the history, which the agent reports; never gpud.
-    with contextlib.suppress(OSError):
-        files.directory(Path(settings.state_dir), 0o755, owner)
     files.directory(run_dir / "agent", 0o755, owner)
     files.directory(run_dir / SOCKET[0], 0o755, owner)
-    logs = owner if owner is None or people is None else (owner[0], people)
-    files.directory(log_dir / "agent", 0o755, logs, setgid=bool(people))
     files.link(run_dir / "agent.json", "agent/agent.json")
     # Opened by every user's shell: its name is root's, so that it stays a plain file.
     files.handed(run_dir / "notice", owner)
     files.handed(run_dir / LOCK, owner if owner is None or people is None else (owner[0], people))
+    # A disk that is full or read-only stops the history, which the agent reports; never gpud.
+    with contextlib.suppress(OSError):
+        files.directory(Path(settings.state_dir), 0o755, owner)
+    files.directory(log_dir, 0o755, None if people is None else (0, people), setgid=bool(people))
+    logs = owner if owner is None or people is None else (owner[0], people)
+    files.directory(log_dir / "agent", 0o755, logs, setgid=bool(people))
 
 
 def people_gid() -> int | None:

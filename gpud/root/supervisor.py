@@ -314,7 +314,8 @@ class Supervisor:
         news = (structs.replace(dockerd_report, ping_s=None), agent, containers, kernel)
         if news == self._reported and now_s < self._next_beat_s:
             return
-        self._restore_directories()
+        if not self._restore_directories():
+            return
         report.write(
             self._path,
             dockerd_report,
@@ -328,18 +329,20 @@ class Supervisor:
         for name in ("dockerd.log", "agent.log", "root.err"):  # structlog rotates the others
             files.rotate(Path(self.settings.log_dir, name), LARGEST_LOG)
 
-    def _restore_directories(self) -> None:
-        """Make again what somebody removed; end where another supervisor runs by now."""
+    def _restore_directories(self) -> bool:
+        """Make again what somebody removed; end, and give False, where another supervisor runs."""
         try:
             renewed = self._lock.renew()
         except AlreadyRunning as error:
             log.warning("superseded", by=str(error))
             self._stop = True
-            return
-        agents.prepare(self.settings, self.agent.user)
+            return False
+        with contextlib.suppress(OSError):  # of logs on a disk that is full or read-only by now
+            agents.prepare(self.settings, self.agent.user)
         if renewed and self.agent.process is not None:
             log.warning("run_directory_gone", restarted=self.agent.process.pid)
             process.send(self.agent.process, signal.SIGTERM)  # its socket and files were in it
+        return True
 
     def _stop_agent(self) -> None:
         running = self.agent.process

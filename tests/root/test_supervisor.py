@@ -56,6 +56,19 @@ def test_directory_of_the_logs_that_somebody_removed_is_made_again(supervised: S
     until(lambda: "agent_started" in (logs / "root.log").read_text(), "the log", 60.0)
 
 
+def test_report_is_written_on_though_a_directory_of_the_logs_cannot_be_made(
+    supervised: Supervised,
+) -> None:
+    supervised.start()
+    first, logs = supervised.agent_pid(), supervised.home / "var/log/gpud"
+    shutil.rmtree(logs)
+    logs.write_text("a file in its place, as good as a disk that takes no directory")
+    os.kill(first, signal.SIGKILL)
+    supervised.when(
+        lambda r: not r["agent"]["process"] or r["agent"]["process"]["pid"] != first, "its end"
+    )
+
+
 def test_run_directory_that_somebody_removed_is_made_again_with_a_new_agent(
     supervised: Supervised,
 ) -> None:
@@ -94,6 +107,7 @@ def test_supervisor_ends_where_another_has_taken_the_removed_run_directory(
     fresh.rename(run_dir)
     assert first.wait(60) == 0
     assert process.ref(agent) is None
+    assert not (run_dir / "root.json").exists()  # that one writes its own
     other.release()
 
 

@@ -73,6 +73,8 @@ class SocketServer:
     async def run(self) -> None:
         """Serve until cancelled. Errors: ``OSError`` when the socket cannot be made."""
         listener = bound(self._folder, 0o600 if self._group is None else 0o666)
+        path = self._folder / SOCKET[-1]
+        made = path.stat()
         server = await asyncio.start_unix_server(
             self._connected, sock=listener, limit=LARGEST_REQUEST
         )
@@ -83,7 +85,8 @@ class SocketServer:
             for task in self._tasks:
                 task.cancel()
             with contextlib.suppress(OSError):
-                (self._folder / SOCKET[-1]).unlink()
+                if os.path.samestat(path.stat(), made):  # else another agent has taken its place
+                    path.unlink()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -260,6 +260,18 @@ def test_the_socket_takes_the_place_of_one_that_was_left_and_goes_at_the_end(
         asked(tmp_path)
 
 
+def test_the_socket_of_a_later_agent_stays_when_an_earlier_one_ends(
+    tmp_path: Path, echo: Echo
+) -> None:
+    path = tmp_path / "api/api.sock"
+    with socket.socket(socket.AF_UNIX) as later:
+        with listening(path.parent, echo):
+            until(lambda: _served(tmp_path), "an answer")
+            later.bind(str(path.with_name("later")))
+            path.with_name("later").rename(path)
+        assert path.is_socket()
+
+
 def test_a_path_of_any_length_is_served_and_asked(tmp_path: Path, echo: Echo) -> None:
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     with listening(deep / "api", echo):
