@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from gpud.install import manifest, packages, pythons, wheels
-from gpud.install.console import CLEAN, InstallError, output
+from gpud.install.console import CLEAN, InstallError, output, visible
 from gpud.install.places import BUILD, TREE, fresh
 from gpud.install.setup import Done, Line, Step, removed, requirements
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 NEW: Final = fresh(TREE)
 MARK: Final = TREE / ".fingerprint"
 SUMS: Final = ".sums"
-REFUSED: Final = 2
-"""gpud's exit code for settings that it does not start with."""
+AGAIN: Final = "correct them as the lines above say, then run this again"
+PROBLEM: Final = 1
+"""Exit code of ``gpud config check`` for settings that gpud starts with all the same."""
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -77,7 +78,7 @@ def _build(setup: Setup, mark: str) -> Plan:
     yield Step(f"{TREE}: gpud itself", lambda: _install_gpud(setup), log)
     yield Step(f"{TREE}: bytecode, scripts, owner and modes", lambda: _finish(setup, mark), log)
     if setup.upgrade:
-        check_settings()
+        check()
     yield Step(f"{TREE}: put in place", lambda: _swap(setup), log)
 
 
@@ -211,17 +212,20 @@ def _write_scripts(setup: Setup) -> None:
     config.write_text("".join(kept))
 
 
-def check_settings() -> None:
-    """Let the new gpud read the settings while the old one runs. Errors: ``InstallError``."""
-    line = gpud_of(NEW, "config", "check")
-    ran = subprocess.run(line, capture_output=True, env=CLEAN, cwd="/", text=True, check=False)
-    if ran.returncode == REFUSED:
-        print(ran.stdout + ran.stderr, end="", file=sys.stderr, flush=True)
-        raise InstallError(
-            "this version of gpud does not start with these settings; the installed one was left"
-            " as it is",
-            "correct them as the lines above say, then run this again",
-        )
+def check() -> None:
+    """Try the new gpud and the settings while the old one runs. Errors: ``InstallError``."""
+    for words, codes, fault, fix in (
+        (("completion", "bash"), {0}, "run", "the lines above say why"),
+        (("config", "check"), {0, PROBLEM}, "start with these settings", AGAIN),
+    ):
+        line = gpud_of(NEW, *words)
+        ran = subprocess.run(line, capture_output=True, env=CLEAN, cwd="/", text=True, check=False)
+        if ran.returncode not in codes:
+            print(visible(ran.stdout + ran.stderr), end="", file=sys.stderr, flush=True)
+            raise InstallError(
+                f"this version of gpud does not {fault}; the installed one was left as it is",
+                fix,
+            )
 
 
 def _swap(setup: Setup) -> None:
