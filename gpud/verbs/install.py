@@ -65,7 +65,7 @@ def _run(options: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def _packages(options: argparse.Namespace, source: Wheel, scratch: Path) -> dict[Path, str]:
-    """Return the wheels of all packages with their hashes; none where the tree needs none."""
+    """Return the wheels of all packages but gpud with their hashes; none where none is needed."""
     python, apprise = pythons.find() or pythons.own(), with_apprise(options)
     if tree.is_current(tree.fingerprint(python, source, apprise=apprise)):
         return {}
@@ -75,7 +75,8 @@ def _packages(options: argparse.Namespace, source: Wheel, scratch: Path) -> dict
     else:
         say("Packages, fetched as you:")
         wheels.fill(Console(scratch / "log"), python, source, requirements(apprise=apprise), folder)
-    return {path: wheels.digest(path) for path in wheels.listed(folder)}
+    others = [path for path in wheels.listed(folder) if not path.name.startswith("gpud-")]
+    return {path: wheels.digest(path) for path in others}
 
 
 def _as_root(

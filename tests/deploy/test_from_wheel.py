@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import subprocess
 import sys
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud.install import tree
 from gpud.install.console import InstallError
 from gpud.install.source import FILES, Checkout, Wheel
 from gpud.install.wheels import copied, digest
 from gpud.verbs import bundle
+from gpud.verbs import install as verb
 from tests.deploy.installing import HOME, ROOT, USER, fresh, left_behind
 
 if TYPE_CHECKING:
@@ -135,3 +138,14 @@ def test_package_that_changed_since_it_was_checked_is_not_installed(tmp_path: Pa
     package.write_bytes(b"exchanged")
     with pytest.raises(InstallError, match="has changed since it was checked"):
         copied(known, tmp_path / "b")
+
+
+def test_gpud_in_a_wheelhouse_is_not_among_the_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = Wheel(tmp_path / "ours/gpud-2-py3-none-any.whl")
+    for name in ("gpud-1-py3-none-any.whl", ours.path.name, "numpy-1.whl"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(tree, "fingerprint", lambda *_, **__: "")
+    options = argparse.Namespace(wheelhouse=str(tmp_path), with_extra=None, without_extra=None)
+    assert list(verb._packages(options, ours, tmp_path)) == [tmp_path / "numpy-1.whl"]
