@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpud.install.places import CONFIG_DIR, MANIFEST
+from gpud.install.places import CONFIG_DIR, MANIFEST, fresh
 
 
 def lines() -> list[str]:
@@ -28,10 +28,12 @@ def note(line: str) -> None:
 
 
 def forget(line: str) -> None:
-    """Take a line out."""
+    """Take a line out; an interruption leaves the manifest as it was."""
     kept = [each for each in lines() if each != line]
     text = "".join(f"{each}\n" for each in kept)
-    MANIFEST.write_text(text, encoding="utf-8", errors="surrogateescape")
+    new = fresh(MANIFEST)
+    new.write_text(text, encoding="utf-8", errors="surrogateescape")
+    new.replace(MANIFEST)
 
 
 def _append(line: str) -> None:

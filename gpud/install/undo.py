@@ -77,7 +77,7 @@ class Removal:
             for path in FILES:
                 self._path(str(path))
         for path in (
-            *(places.fresh(each) for each in (*FILES, *SETTINGS)),
+            *(places.fresh(each) for each in (*FILES, *SETTINGS, places.MANIFEST)),
             places.BUILD,
         ):  # of an interrupted run
             self._path(str(path))
