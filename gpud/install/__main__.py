@@ -116,12 +116,7 @@ def install(
                 fix = f"{command} --make-wheelhouse {given.wheelhouse}"
                 raise InstallError(f"there is no directory {given.wheelhouse}", fix)
             wheels = listed(Path(given.wheelhouse).resolve())
-        python, person = pythons.find(), _person(given)
-        if python is None:
-            raise InstallError(
-                "no Python 3.11 or newer that belongs to root below /usr",
-                "sudo apt-get install python3.11 python3.11-venv, or any newer one",
-            )
+        python, person = pythons.of_root(), _person(given)
         os.chdir("/")  # the directory of the caller may be gone, or be no business of root's
         log = scratch / "log"
         if not given.dry_run:

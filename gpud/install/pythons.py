@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from gpud.install.console import output
+from gpud.install.console import InstallError, output
 
 NAMES: Final = (
     "/usr/bin/python3.14",
@@ -36,6 +36,16 @@ def find() -> Path | None:
         if path.exists() and trusted(path) and output(path, "-I", "-c", QUALIFIES) is not None:
             return path.resolve()
     return None
+
+
+def of_root() -> Path:
+    """Return what ``find`` does. Errors: ``InstallError`` where there is none."""
+    if (python := find()) is None:
+        raise InstallError(
+            "no Python 3.11 or newer that belongs to root below /usr",
+            "sudo apt-get install python3.11 python3.11-venv, or any newer one",
+        )
+    return python
 
 
 def own() -> Path:

@@ -66,7 +66,7 @@ def _run(options: argparse.Namespace, words: Sequence[str]) -> int:
 
 def _packages(options: argparse.Namespace, source: Wheel, scratch: Path) -> dict[Path, str]:
     """Return the wheels of all packages but gpud with their hashes; none where none is needed."""
-    python, apprise = pythons.find() or pythons.own(), with_apprise(options)
+    python, apprise = pythons.of_root(), with_apprise(options)
     if tree.is_current(tree.fingerprint(python, source, apprise=apprise)):
         return {}
     folder = scratch / "wheels"
@@ -86,12 +86,11 @@ def _as_root(
     words: Sequence[str],
 ) -> int:
     """Let root run the installer of these packages, with one password at most."""
-    found = {source.path: wheels.digest(source.path), **packages}
+    python, found = pythons.of_root(), {source.path: wheels.digest(source.path), **packages}
     text = bundle.script(source.installer(), found)
     path = source.path.with_name("gpud-install.py")
     path.write_bytes(text)
     digest = hashlib.sha256(text).hexdigest()
     say(f"Root runs {path}, SHA-256 {digest}; sudo may ask for your password.")
-    python = pythons.find() or pythons.own()
     line = bundle.line(python, path, text, [options.verb, *words])
     return subprocess.run(["sudo", "--", *line], check=False).returncode

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.install import tree
+from gpud.install import pythons, tree
 from gpud.install.console import InstallError
 from gpud.install.source import FILES, Checkout, Wheel
 from gpud.install.wheels import copied, digest
@@ -149,3 +149,15 @@ def test_gpud_in_a_wheelhouse_is_not_among_the_packages(
     monkeypatch.setattr(tree, "fingerprint", lambda *_, **__: "")
     options = argparse.Namespace(wheelhouse=str(tmp_path), with_extra=None, without_extra=None)
     assert list(verb._packages(options, ours, tmp_path)) == [tmp_path / "numpy-1.whl"]
+
+
+def test_root_runs_no_python_that_a_user_can_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pythons, "NAMES", ())
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("root ran something"))
+    ours = tmp_path / "gpud-1.whl"
+    with zipfile.ZipFile(ours, "w"):
+        pass
+    with pytest.raises(InstallError, match="that belongs to root below"):
+        verb._as_root(Wheel(ours), {}, argparse.Namespace(verb="uninstall"), [])

@@ -156,14 +156,19 @@ def test_a_shell_file_with_a_hostile_name_writes_no_control_character_and_stops_
             assert "\x1b" not in text
 
 
-def test_uninstall_without_any_python_names_the_package_and_stops_nothing(
+def test_uninstall_without_a_python_of_roots_names_the_package_and_stops_nothing(
     installed: Machine, shared: Path
 ) -> None:
     with fresh(shared, installed.changes) as made:
         made.well("rm", "/opt/gpud/bin/python", "/usr/bin/python3")
-        made.well("rm", "-f", "/usr/local/bin/python3")
+        theirs, link = made.root / HOME[1:] / "python3", "/usr/local/bin/python3"
+        theirs.write_text("#!/bin/sh\ntouch /var/log/root-ran-it\n")
+        theirs.chmod(0o755)
+        made.well("chown", USER, f"{HOME}/python3")
+        made.well("ln", "-sf", f"{HOME}/python3", link)
         ran = made.run(*uninstall(shared))
         assert ran.returncode == 1
         assert "fix: sudo apt-get install python3, then run this again\n" in ran.stderr
         assert "Removing gpud" not in ran.stdout
+        assert not (made.root / "var/log/root-ran-it").exists()
         assert (made.root / "opt/gpud/bin/gpud").exists()
