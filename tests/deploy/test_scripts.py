@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from gpud.install import options
+
 ROOT = Path(__file__).resolve().parents[2]
 SHEBANG = b"#!/usr/bin/env bash\n"
 
@@ -89,6 +91,48 @@ def test_a_machine_without_a_usable_python_is_told_what_to_do(
     assert "no Python 3.11 or newer" in shown.stderr
     assert "fix:" in shown.stderr
     assert not (checkout / ".venv").exists()
+
+
+def without_python(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run deploy/install where there is no Python, up to the first change or look at packages."""
+    script, sudo = checkout / "deploy/install", checkout / "sudo"
+    head, mark, tail = (ROOT / "deploy/install").read_text().partition("\nPYTHON=$(find_python) ")
+    assert mark
+    none = "\nfind_python() { false; }\n_find_python() { false; }"
+    ends = "".join(f"\n{name}() {{ die reached {name}; }}" for name in ("mkdir", "python_package"))
+    script.write_text(f"{head}{none}{ends}{mark}{tail}")
+    sudo.write_text("#!/bin/sh\necho reached sudo >&2\n")
+    sudo.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{checkout}:{os.environ['PATH']}"}
+    return subprocess.run(
+        ["bash", script, *words], capture_output=True, text=True, check=False, env=environ
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error"),
+    [
+        (["--help"], 0, ""),
+        (["--no-start", "-h"], 0, ""),
+        (["--colour"], 2, "--colour is no option of this"),
+        (["--user", "--dry-run"], 2, "--user needs a value"),
+        (["--with", "all"], 2, "--with=all is no option of this"),
+        (["--user", "nobody-here"], 1, "there is no such user"),
+    ],
+)
+def test_installer_reads_its_options_before_it_installs_a_python(
+    words: list[str], code: int, error: str, checkout: Path
+) -> None:
+    ran = without_python(checkout, *words)
+    assert (ran.returncode, error in ran.stderr, "reached" in ran.stderr) == (code, True, False)
+    assert ran.stdout.startswith("usage: ") == (code == 0)
+
+
+def test_installer_knows_every_option_before_there_is_a_python(checkout: Path) -> None:
+    for (name, *_), row in options.INSTALL:
+        value = [row.get("choices", ["root"])[0]] if "metavar" in row else []
+        ran = without_python(checkout, name, *value)
+        assert "reached" in ran.stderr, name
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="others may name a directory")
