@@ -14,27 +14,45 @@ COLUMNS: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Panels below a heading. A collapsed row asks nothing until it is opened."""
+    """Panels below a heading."""
 
     title: str
     panels: tuple[Panel, ...]
-    collapsed: bool
 
 
-def row(title: str, *panels: Panel, collapsed: bool = False) -> Row:
+def row(title: str, *panels: Panel) -> Row:
     """Give a row of the dashboard; ``arranged`` places its panels."""
-    return Row(title, panels, collapsed)
+    return Row(title, panels)
 
 
-def elsewhere(title: str, uid: str) -> dashboard.DashboardLink:
-    """Give a link to another dashboard that takes the time and the data source along."""
+def new(title: str, description: str, since: str, every: str) -> dashboard.Dashboard:
+    """Begin a dashboard: the time it shows, how often it asks. Its `uid` is made of its title."""
     return (
-        dashboard.DashboardLink(title)
-        .type(model.DashboardLinkType.LINK)
-        .icon("dashboard")
-        .url(f"/d/{uid}?var-datasource=${{datasource}}")
-        .keep_time(True)
+        dashboard.Dashboard(title)
+        .uid(title.replace(": ", "-"))
+        .description(description)
+        .tags(["gpud"])
+        .readonly()
+        .timezone("browser")
+        .tooltip(model.DashboardCursorSync.CROSSHAIR)
+        .time(since, "now")
+        .refresh(every)
     )
+
+
+def to_dashboard(title: str, uid: str) -> dashboard.DashboardLink:
+    """Give a link to another dashboard that takes the time and the data source along."""
+    url = f"/d/{uid}?var-datasource=${{datasource}}"
+    return _link(title, url).icon("dashboard").keep_time(True)
+
+
+def to_gpud(title: str, path: str) -> dashboard.DashboardLink:
+    """Give a link to gpud's own page of the chosen machine."""
+    return _link(title, f"http://${{instance}}{path}").icon("external link").target_blank(True)
+
+
+def _link(title: str, url: str) -> dashboard.DashboardLink:
+    return dashboard.DashboardLink(title).type(model.DashboardLinkType.LINK).url(url)
 
 
 def arranged(made: dashboard.Dashboard, rows: Iterable[Row]) -> None:
@@ -48,16 +66,9 @@ def arranged(made: dashboard.Dashboard, rows: Iterable[Row]) -> None:
     for order, each in enumerate(rows, start=1):
         panels = [panel.build() for panel in each.panels]
         place = model.GridPos(x=0, y=y, w=COLUMNS, h=1)
+        heading = model.RowPanel(title=each.title, id_val=order * 100, grid_pos=place, panels=[])
+        placed += [heading, *panels]
         y = _in_columns(panels, order * 100, y + 1)
-        heading = model.RowPanel(
-            title=each.title,
-            id_val=order * 100,
-            grid_pos=place,
-            collapsed=each.collapsed,
-            panels=panels if each.collapsed else [],
-        )
-        placed += [heading] if each.collapsed else [heading, *panels]
-        y = place.y + 1 if each.collapsed else y
     made.build().panels = placed
 
 

@@ -28,7 +28,9 @@ DATASOURCE: Final = model.DataSourceRef(type_val="prometheus", uid="${datasource
 
 GREEN, ORANGE, RED, BLUE, GREY = "green", "orange", "red", "blue", "#808080"
 
-NOT_NAMED: Final = frozenset({"Time", "job", "Value", *(f"Value #{letter}" for letter in "ABCD")})
+NOT_NAMED: Final = frozenset(
+    {*("Time", "job", "probe", "mode", "Value"), *(f"Value #{letter}" for letter in "ABCD")}
+)
 """Columns of every table that are shown only where they have a heading."""
 
 AnyPanel = TypeVar(
@@ -59,11 +61,12 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What a panel says of itself: the name, what it shows and what to do, the unit."""
+    """The title of a panel, what it shows and what to do, its unit, the alert of its runbook."""
 
     title: str
     description: str
     unit: str
+    runbook: str = ""
 
 
 def graph(
@@ -115,11 +118,21 @@ def dashed(panel: timeseries.Panel, *queries: str) -> timeseries.Panel:
     return panel
 
 
-def numbered(panel: timeseries.Panel, *queries: str) -> timeseries.Panel:
-    """Take the panel's unit from some queries, "B" for the second: what is a number of times."""
-    for query in queries:
-        panel.override_by_query(query, [model.DynamicConfigValue(id_val="unit", value="none")])
+def cpu_by_name(panel: timeseries.Panel) -> timeseries.Panel:
+    """Call a line of a probe that has no GPU by its probe and mode."""
+    for regexp, name in (("/^usual: .* GPU ?$/", "usual: "), ("/^[^:]* GPU ?$/", "")):
+        shown = f"{name}${{__field.labels.probe}} ${{__field.labels.mode}}"
+        value = model.DynamicConfigValue(id_val="displayName", value=shown)
+        panel.override_by_regexp(regexp, [value])
     return panel
+
+
+def lined(panel: timeseries.Panel, *steps: tuple[float, str]) -> timeseries.Panel:
+    """Draw a dashed line at each threshold, in its colour; below the first all is well."""
+    style = common_builders.GraphThresholdsStyleConfig().mode(
+        common.GraphThresholdsStyleMode.DASHED
+    )
+    return panel.thresholds(_steps([(None, "transparent"), *steps])).thresholds_style(style)
 
 
 def number(
@@ -128,9 +141,9 @@ def number(
     *,
     steps: Iterable[tuple[float | None, str]] = ((None, BLUE),),
     mapped: Mapped | None = None,
-    absent: str = "no word",
+    absent: str = "not scraped",
 ) -> stat.Panel:
-    """Show one value large, or ``absent`` where there is none.
+    """Show a value large, or ``absent`` where there is none.
 
     Asked for now alone: over a range the latest of hours ago would stand there as if it were of
     now, and beside the driver in force the one before.
@@ -143,10 +156,9 @@ def number(
     return panel.text_mode(common.BigValueTextMode.VALUE).mappings(_mappings(mapped))
 
 
-def word(text: Text, query: Query, *, absent: str = "no word") -> stat.Panel:
+def label(text: Text, query: Query, *, absent: str = "not scraped") -> stat.Panel:
     """Show a label large: the legend of the query."""
-    panel = number(text, query, absent=absent)
-    return panel.span(4).height(5).text_mode(common.BigValueTextMode.NAME)
+    return number(text, query, absent=absent).text_mode(common.BigValueTextMode.NAME)
 
 
 def states(
@@ -171,7 +183,7 @@ def rows(
     named: Mapping[str, str],
     width: int = 12,
     height: int = 8,
-    absent: str = "none, or no word of this machine",
+    absent: str = "none, or not scraped",
 ) -> table.Panel:
     """Show labels and values as a table.
 
@@ -203,7 +215,7 @@ def worst_first(panel: table.Panel, column: str) -> table.Panel:
 def heat(text: Text, query: Query, *, every: str) -> heatmap.Panel:
     """Draw the buckets of a histogram over time; ``every`` is the least width of a step."""
     panel = _described(heatmap.Panel(), text, [query], PromQueryFormat.HEATMAP)
-    panel.span(12).height(10).calculate(False).cell_gap(0).show_y_histogram()
+    panel.span(12).height(9).calculate(False).cell_gap(0).show_y_histogram()
     panel.y_axis(heatmap.YAxisConfig().unit(text.unit).axis_placement(common.AxisPlacement.LEFT))
     panel.color(
         heatmap.HeatmapColorOptions()
@@ -218,17 +230,24 @@ def heat(text: Text, query: Query, *, every: str) -> heatmap.Panel:
     return panel.interval(every)
 
 
-def in_unit(panel: table.Panel, unit: str, *columns: str) -> table.Panel:
-    """Give some columns of a table a unit of their own."""
-    for column in columns:
-        panel.override_by_name(column, [model.DynamicConfigValue(id_val="unit", value=unit)])
+def columns(
+    panel: table.Panel, *names: str, above: tuple[float, str] | None = None, **properties: object
+) -> table.Panel:
+    """Give columns of a table properties of their own, and a colour ``above`` a threshold."""
+    if above is not None:
+        steps = [{"value": None, "color": "text"}, {"value": above[0], "color": above[1]}]
+        properties["thresholds"] = {"mode": "absolute", "steps": steps}
+        properties["custom.cellOptions"] = {"type": "color-text"}
+    for name in names:
+        values = [model.DynamicConfigValue(id_val=key, value=properties[key]) for key in properties]
+        panel.override_by_name(name, values)
     return panel
 
 
-def leading(panel: table.Panel, column: str, title: str, url: str) -> table.Panel:
-    """Make the cells of a column lead elsewhere; ``${__value.text}`` in the address is the cell."""
-    links = [{"title": title, "url": url}]
-    return panel.override_by_name(column, [model.DynamicConfigValue(id_val="links", value=links)])
+def leading(panel: table.Panel, column: str, **links: str) -> table.Panel:
+    """Make the cells of a column lead elsewhere; ``${__value.raw}`` in an address is the cell."""
+    made = [{"title": title.replace("_", " "), "url": url} for title, url in links.items()]
+    return columns(panel, column, links=made)
 
 
 def _described(
@@ -236,6 +255,10 @@ def _described(
 ) -> AnyPanel:
     panel.title(text.title).description(text.description).datasource(DATASOURCE)
     panel.unit(text.unit)
+    if text.runbook:
+        link = dashboard.DashboardLink(f"Runbook: {text.runbook}").target_blank(True)
+        url = f"http://${{instance}}/runbooks/{text.runbook}"
+        panel.links([link.type(model.DashboardLinkType.LINK).url(url)])
     for letter, query in zip("ABCDEFGH", queries, strict=False):
         target = prometheus.Dataquery().ref_id(letter).datasource(DATASOURCE)
         target.expr(query.expression).legend_format(query.legend or "__auto").format(form)

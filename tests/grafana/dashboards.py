@@ -35,12 +35,8 @@ def committed() -> dict[str, Dashboard]:
 
 
 def panels(dashboard: Dashboard) -> Iterator[dict[str, Any]]:
-    """Give every panel that is no row, those of collapsed rows too."""
-    for panel in dashboard["panels"]:
-        if panel["type"] == "row":
-            yield from panel.get("panels") or []
-        else:
-            yield panel
+    """Give every panel that is no row."""
+    return (panel for panel in dashboard["panels"] if panel["type"] != "row")
 
 
 def variables(dashboard: Dashboard) -> Iterator[dict[str, Any]]:
@@ -51,11 +47,16 @@ def variables(dashboard: Dashboard) -> Iterator[dict[str, Any]]:
 
 
 def of_panels(dashboard: Dashboard) -> Iterator[Asked]:
-    """Give what the panels ask; `where` is the panel's title."""
+    """Give what the panels ask; `where` is the panel's title and the query's letter."""
     for panel in panels(dashboard):
         for target in panel["targets"]:
             legend = target.get("legendFormat", "")
-            yield Asked(panel["title"], target["expr"], target.get("instant", False), legend)
+            yield Asked(
+                f"{panel['title']} {target['refId']}",
+                target["expr"],
+                target.get("instant", False),
+                legend,
+            )
 
 
 def of_annotations(dashboard: Dashboard) -> Iterator[Asked]:

@@ -7,11 +7,13 @@ generator's work; that queries have data, and that variables exist, is shown by 
 from __future__ import annotations
 
 import copy
+import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from gpud.show.figures import MAIN
 from tests.grafana import dashboards
 from tests.prometheus import rules
 
@@ -34,14 +36,7 @@ EXCLUDED: Final = {
     "variable job: gpud_build_info without instance=~$instance": "likewise",
     "variable instance: gpud_build_info without instance=$instance": "likewise of the machines",
     "variable instance: gpud_build_info without instance=~$instance": "likewise of the machines",
-    "dockerd starts after an end: gpud_dockerd_restarts_total is a counter": (
-        "a reason's series begins with its first case, which increase() does not see"
-    ),
-    "Xid errors since the agent started: gpud_gpu_xid_errors_total is a counter": "likewise",
-    "Lines of dxgkrnl since the boot: gpud_dxg_messages_total is a counter": (
-        "most lines are written within the first minute after the boot"
-    ),
-    "Alerts of Prometheus' rules: ALERTS without instance=~$instance": (
+    "Alerts of the rules A: ALERTS without instance=~$instance": (
         "an alert that compares drivers is of no single machine"
     ),
 }
@@ -54,7 +49,7 @@ COUNTERS: Final = frozenset(
     )
 )
 LABELS: Final = rules.documented()
-KNOWN: Final = OF_TARGETS.union({"le"}, *LABELS.values(), *OF_PROMETHEUS.values())
+KNOWN: Final = OF_TARGETS.union({"le", "power"}, *LABELS.values(), *OF_PROMETHEUS.values())
 OF_GRAFANA: Final = {"__range", "__rate_interval"}
 
 
@@ -115,6 +110,71 @@ HERE: Final = 'job=~"$job", instance="$instance"'
 )
 def test_a_query_that_breaks_a_rule_is_reported(query: str, message: str) -> None:
     dashboard = copy.deepcopy(dashboards.committed()["machine"])
-    [fan] = [panel for panel in dashboards.panels(dashboard) if panel["title"] == "Fan"]
-    fan["targets"][0]["expr"] = query
+    [use] = [panel for panel in dashboards.panels(dashboard) if panel["title"] == "Use"]
+    use["targets"][0]["expr"] = query
     assert [problem for problem in problems(dashboard) if message in problem]
+
+
+UNITS: Final = {
+    "Bps": r"_bytes_per_second",
+    "bytes": r"_bytes(?!_per)",
+    "celsius": r"_celsius",
+    "flops": r"_flops_per_second",
+    "hertz": r"_hertz",
+    "percentunit": r"_ratio\b|usual:ratio",
+    "s": r"(?<!per)_seconds|timestamp\(|cost:median",
+    "watt": r"_watts|_joules_total",
+}
+"""By Grafana's unit, how the names of metrics say it."""
+
+
+@pytest.mark.parametrize("name", ["fleet", "machine"])
+def test_a_panel_has_one_unit_a_text_and_runbooks_that_exist(name: str) -> None:
+    dashboard = dashboards.committed()[name]
+    for panel in dashboards.panels(dashboard):
+        unit = panel["fieldConfig"]["defaults"]["unit"]
+        for target in panel["targets"]:
+            named = {name for name, word in UNITS.items() if re.search(word, target["expr"])}
+            if panel["type"] != "table" and " bool " not in target["expr"]:
+                assert named == {unit} - {"none"}, panel["title"]
+    for panel in dashboards.panels(dashboard):
+        assert panel["description"].endswith("."), panel["title"]
+        assert not re.search("figure|stream", panel["title"], re.IGNORECASE)
+        for link in panel.get("links", []):
+            page = link["url"].removeprefix("http://${instance}/runbooks/")
+            assert (rules.RUNBOOKS / f"{page}.md").is_file()
+
+
+def test_the_dashboard_of_a_machine_is_short_and_begins_as_the_page_does() -> None:
+    dashboard = dashboards.committed()["machine"]
+    titles = [panel["title"] for panel in dashboards.panels(dashboard)]
+    assert titles[:3] == ["State", "Last scrape", "Driver"]
+    assert len(titles) <= 25
+    below = [panel["title"] for panel in dashboard["panels"] if panel["gridPos"]["y"] < 21][1:]
+    assert titles[: len(below)] == below
+    assert below[-1] == "Time for the same work, in percent of usual"
+    tables = {each["title"]: each for each in dashboards.panels(dashboard)}
+    for title in ("Latency", "Bandwidth", "Arithmetic"):
+        columns = tables[title]["transformations"][1]["options"]
+        named = sorted(columns["renameByName"], key=columns["indexByName"].get)
+        headings = [columns["renameByName"][name] for name in named]
+        assert headings == ["Metric", "GPU", "Now", "Usual", "Slower by"]
+
+
+def test_metrics_of_the_first_screen_are_those_of_the_page() -> None:
+    text = (rules.FOLDER / "rules/recording.yml").read_text()
+    [(probes, modes)] = re.findall(r'gpu!="", probe=~"([\w|]+)", mode=~"([\w|]+)"', text)
+    assert set(probes.split("|")) == {probe for probe, _ in MAIN}
+    assert set(modes.split("|")) == {mode for _, mode in MAIN}
+
+
+@pytest.mark.parametrize("name", ["fleet", "machine"])
+def test_a_dashboard_can_be_published_and_imported(name: str) -> None:
+    dashboard = dashboards.committed()[name]
+    [given] = dashboard["__inputs"]
+    assert (given["type"], given["pluginId"]) == ("datasource", "prometheus")
+    used = set(re.findall(r"\${(DS_\w+)}", json.dumps(dashboard)))
+    assert used == {given["name"]}
+    required = {each["id"] for each in dashboard["__requires"] if each["type"] == "panel"}
+    assert required == {panel["type"] for panel in dashboards.panels(dashboard)}
+    assert dashboard["id"] is None
