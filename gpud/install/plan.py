@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -113,12 +114,14 @@ def settings(setup: Setup) -> Plan:
     if not file.exists():
         note = f"settings {hashlib.sha256(text).hexdigest()}"
         yield Step(str(file), partial(put, file, text, 0o644), notes=(note,))
+    elif _kept(file):
+        yield from _handed_back(setup, file)
     elif file.is_symlink() or file.stat().st_uid != os.geteuid() or not _exposed(file):
         yield Done(f"{file} (yours)")
     elif _agents_user() in {"", "gpud"}:
         log = f"{setup.console.log} says why"
         title = f"{file} for root and the group gpud only"
-        yield Step(title, partial(_keep_secret, file), log)
+        yield Step(title, partial(_share, file), log)
     else:
         setup.later.append(
             f"everybody may read {file}, which holds secrets: chown root:GROUP of the agent's user,"
@@ -129,18 +132,41 @@ def settings(setup: Setup) -> Plan:
 def secrets(setup: Setup) -> Plan:
     """Plan for secrets.toml, for root and the agent."""
     file, text = places.CONFIG_DIR / "secrets.toml", setup.source.read("secrets.toml")
-    if os.path.lexists(file):
+    if not os.path.lexists(file):
+        note = f"secrets {hashlib.sha256(text).hexdigest()}"
+        yield Step(
+            f"{file} for root and the agent only",
+            lambda: put(file, text, 0o640, _agents_group()),
+            notes=(note,),
+        )
+    elif _kept(file):
+        yield from _handed_back(setup, file)
+    else:
         yield Done(f"{file} (yours)")
-        return
 
-    def write() -> None:
-        user = people.person(_agents_user() or "gpud")
-        if user is None:
-            raise InstallError("there is no user of the agent's", "set [agent] user")
-        put(file, text, 0o640, user.pw_gid)
 
-    note = f"secrets {hashlib.sha256(text).hexdigest()}"
-    yield Step(f"{file} for root and the agent only", write, notes=(note,))
+def _kept(file: Path) -> bool:
+    """Return whether a settings file is as a removal leaves one with secrets: for root alone."""
+    facts = file.lstat()
+    for_root = (facts.st_mode, facts.st_uid, facts.st_gid) == (stat.S_IFREG | 0o640, 0, 0)
+    return for_root and _agents_user() != "root"
+
+
+def _handed_back(setup: Setup, file: Path) -> Plan:
+    log = f"{setup.console.log} says why"
+    yield Step(f"{file} for root and the agent again", partial(_share, file), log)
+
+
+def _share(file: Path) -> None:
+    file.chmod(0o640)  # first: the mode may be 664
+    os.chown(file, -1, _agents_group())
+
+
+def _agents_group() -> int:
+    user = people.person(_agents_user() or "gpud")
+    if user is None:
+        raise InstallError("there is no user of the agent's", "set [agent] user")
+    return user.pw_gid
 
 
 def _exposed(file: Path) -> bool:
@@ -153,12 +179,6 @@ def _agents_user() -> str | None:
     shown = output(*tree.gpud_of(TREE, "config", "show"), env=CLEAN)
     found = re.search(r'^agent\.user = "(.*)"$', shown or "", re.MULTILINE)
     return found[1] if found else None
-
-
-def _keep_secret(file: Path) -> None:
-    file.chmod(0o640)  # first: the mode may be 664
-    entry = people.person("gpud")
-    os.chown(file, -1, entry.pw_gid if entry else 0)
 
 
 def completion(setup: Setup) -> Plan:

@@ -34,6 +34,7 @@ def test_uninstall_without_purge_keeps_history_logs_and_changed_settings(
     with fresh(shared, installed.changes) as made:
         changed = made.root / "etc/gpud/gpud.toml"
         changed.write_text("[log]\nlevel = 'debug'\n")
+        changed.chmod(0o640)
         made.well("install", "-d", "-o", "gpud", "/var/lib/gpud", "/var/lib/gpud/cuda-cache")
         state = made.root / "var/lib/gpud"
         (state / "gpud.db").write_text("figures")
@@ -49,6 +50,7 @@ def test_uninstall_without_purge_keeps_history_logs_and_changed_settings(
         made.well(*install(shared, "--no-start"))  # hands it back
         assert (state / "gpud.db").stat().st_uid == state.stat().st_uid != 0
         assert (state / "gpud.db").read_text() == "figures"
+        assert made.well("stat", "-c", "%U %G %a", "/etc/gpud/gpud.toml") == "root gpud 640\n"
         assert not list(state.parent.glob("gpud.aside*")), "a cache is nothing to keep"
         made.well(*uninstall(shared))
         said = made.well(*uninstall(shared, "--purge"))
