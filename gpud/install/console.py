@@ -107,7 +107,11 @@ def output(*argv: str | Path, env: Mapping[str, str] | None = None) -> str | Non
 
 
 def agreed(question: str) -> bool:
-    """Ask, on a terminal only."""
+    """Ask, on a terminal only; Ctrl-D is no."""
     if not (os.isatty(0) and os.isatty(1)):
         return False
-    return input(f"  {question} [y/N] ").startswith(("y", "Y"))
+    try:
+        return input(f"  {question} [y/N] ").startswith(("y", "Y"))
+    except EOFError:
+        print()
+        return False

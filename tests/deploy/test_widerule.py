@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud.install.console import agreed
 from gpud.install.widerule import report
 
 if TYPE_CHECKING:
@@ -112,3 +114,12 @@ def test_result_that_visudo_refuses_is_not_put_in_place_and_steers_no_terminal(e
     assert "visudo refuses" in report.stdout
     assert "\x1b" not in report.stdout
     assert (etc / "sudoers.d/mine").read_bytes() == text
+
+
+@pytest.mark.parametrize(("keys", "answer"), [("y\n", True), ("\n", False), ("", False)])
+def test_rule_goes_only_when_the_answer_is_yes(
+    keys: str, *, answer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "isatty", lambda _: True)
+    monkeypatch.setattr("sys.stdin", io.StringIO(keys))
+    assert agreed("Remove what stands alone?") is answer
