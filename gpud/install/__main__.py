@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from gpud.install import manifest, options, people, pythons
-from gpud.install.console import Console, InstallError, visible
+from gpud.install.console import CLEAN, Console, InstallError, visible
 from gpud.install.places import INSTALL_LOG, LOCK, TREE
 from gpud.install.source import Checkout
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gpud.install.setup import Setup
     from gpud.install.source import Source
 
+ROOTS_PATH = f"/usr/local/sbin:/usr/local/bin:{CLEAN['PATH']}"
 SBIN = ":/usr/local/sbin:/usr/sbin:/sbin"  # Debian leaves these out for everybody but root
 
 
@@ -64,9 +65,10 @@ def guarded(action: Callable[[], int]) -> int:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
     os.umask(0o022)
-    for name in ("TMPDIR", "TEMP", "TMP") if os.geteuid() == 0 else ():
+    root = os.geteuid() == 0  # which looks for programs where only root can put one
+    for name in ("TMPDIR", "TEMP", "TMP") if root else ():
         os.environ.pop(name, None)  # its owner could exchange what root makes there
-    os.environ["PATH"] = os.environ.get("PATH", "/usr/bin:/bin") + SBIN
+    os.environ["PATH"] = ROOTS_PATH if root else os.environ.get("PATH", "/usr/bin:/bin") + SBIN
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:

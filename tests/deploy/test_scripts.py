@@ -150,6 +150,27 @@ guarded(lambda: print(tempfile.gettempdir()) or 0)"""
     assert ran.stdout not in {f"{tmp_path}\n", ""}
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="others have a PATH of their own")
+@pytest.mark.parametrize("script", ["install", "uninstall"])
+def test_root_runs_no_program_of_the_callers_path(script: str, tmp_path: Path) -> None:
+    for name in ("stat", "find", "readlink", "id", "getent", "visudo"):
+        (tmp_path / name).write_text(
+            f'#!/bin/sh\necho {name} >>{tmp_path}/ran\nexec /usr/bin/{name} "$@"\n'
+        )
+        (tmp_path / name).chmod(0o755)
+    program = """import shutil, sys; sys.path.insert(0, sys.argv[1])
+from gpud.install.__main__ import guarded
+guarded(lambda: print(shutil.which("visudo")) or 0)"""
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run(
+        [ROOT / "deploy" / script, "--help"], env=environ, check=True, capture_output=True
+    )
+    assert not (tmp_path / "ran").exists()
+    line = [sys.executable, "-I", "-c", program, str(ROOT)]
+    shown = subprocess.run(line, env=environ, capture_output=True, text=True, check=True)
+    assert shown.stdout not in {f"{tmp_path}/visudo\n", ""}
+
+
 def test_ctrl_c_ends_a_script_whose_child_catches_it(checkout: Path) -> None:
     child = (
         "import signal, sys; signal.signal(signal.SIGINT, lambda *_: sys.exit(0));"
