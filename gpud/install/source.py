@@ -1,4 +1,4 @@
-"""Where a gpud comes from that is to be installed: a checkout, or a wheel."""
+"""Source of the gpud that is to be installed: a checkout, or a wheel."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ FILES: Final = {
 """What an installation puts in place beside the package, and where a checkout has it."""
 INSIDE: Final = "gpud/install/files"
 """Where a wheel has it."""
+FOLDERS: Final = ("gpud", "docs/runbooks")
+DETAILS: Final = ("pyproject.toml", "README.md", "LICENSE")
+"""What a wheel is made from in a checkout, beside ``FILES``."""
 
 
 class Checkout:
@@ -48,9 +51,10 @@ class Checkout:
         """Return everything that the tree is made from."""
         for name in FILES:
             yield name, self.read(name)
-        for path in (self.root / "pyproject.toml", *sorted((self.root / "gpud").rglob("*"))):
-            if path.is_file() and path.suffix != ".pyc":
-                yield str(path.relative_to(self.root)), path.read_bytes()
+        for name in (*DETAILS, *FOLDERS):
+            for path in (self.root / name, *sorted((self.root / name).rglob("*"))):
+                if path.is_file() and path.suffix != ".pyc":
+                    yield str(path.relative_to(self.root)), path.read_bytes()
 
     def installer(self) -> dict[str, bytes]:
         """Return the modules of this package."""
@@ -61,10 +65,10 @@ class Checkout:
         """Return a copy of what the wheel is made from."""
         copy = folder / "checkout"
         ignored = shutil.ignore_patterns("__pycache__")
-        for name in ("gpud", "docs/runbooks"):
+        for name in FOLDERS:
             shutil.copytree(self.root / name, copy / name, ignore=ignored)
         (copy / "deploy").mkdir()
-        for name in ("pyproject.toml", "README.md", "LICENSE", *FILES.values()):
+        for name in (*DETAILS, *FILES.values()):
             shutil.copyfile(self.root / name, copy / name)
         return copy
 

@@ -86,6 +86,15 @@ def test_wheel_carries_what_an_installation_puts_in_place(wheel: Path) -> None:
     assert ours.installer() == Checkout(ROOT).installer()
 
 
+def test_all_that_a_wheel_is_made_from_is_looked_at_for_changes(tmp_path: Path) -> None:
+    source = Checkout(ROOT)
+    copy = source.prepared(tmp_path)
+    parts = {FILES.get(name, name) for name, _ in source.parts()}
+    copied_files = {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()}
+    assert "docs/runbooks/GpudBreakerOpen.md" in copied_files
+    assert parts == copied_files
+
+
 def test_installed_files_become_the_same_wheel_again(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
