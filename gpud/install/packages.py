@@ -77,7 +77,7 @@ def docker_is_here() -> bool:
 def docker(setup: Setup) -> Plan:
     """Plan for Docker where there is none, and for the group of who may use it."""
     new = False
-    wanted = not setup.options.no_docker_group and setup.login != "root"
+    joins = not setup.options.no_docker_group and setup.login != "root"
     if setup.options.no_docker or docker_is_here():
         yield Done("Docker")
     else:
@@ -86,7 +86,7 @@ def docker(setup: Setup) -> Plan:
         if output("apt-cache", "show", "docker-cli") is not None:
             names.append("docker-cli")
         # Noted before: after an interruption there is a Docker, and nobody would know whose.
-        if wanted and not in_group(setup.login, "docker") and not setup.dry:
+        if joins and not in_group(setup.login, "docker") and not setup.dry:
             manifest.note(f"member {setup.login}")
         why = "there is no Docker here, and gpud keeps it running"
         sorry = f"Docker could not be installed; {setup.console.log} says why. gpud runs without"
@@ -95,7 +95,7 @@ def docker(setup: Setup) -> Plan:
         new = len(setup.later) == left
     noted = f"member {setup.login}" in manifest.lines()
     here = group_exists("docker") or (setup.dry and new)
-    if not wanted or not here or not (new or noted):
+    if not joins or not here or not (new or noted):
         return
     if in_group(setup.login, "docker"):
         yield Done(f"group docker ({setup.login})")

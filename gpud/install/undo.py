@@ -1,4 +1,7 @@
-"""Removal of what an installation made, line by line of its manifest, and of nothing else."""
+"""Removal of what an installation made, line by line of its manifest.
+
+Without a manifest what lies in the places of an installation is removed, with a warning.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ AGAIN: Final = "see the line above, then run this again"
 
 
 class Removal:
-    """One removal; what cannot be removed is told, and the rest goes on."""
+    """One removal; what cannot be removed is named, and the rest goes on."""
 
     def __init__(self, options: argparse.Namespace, console: Console) -> None:
         self.dry: bool = options.dry_run

@@ -29,7 +29,7 @@ WHY = """\
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Rule:
     """A rule with a wide command, at lines ``first`` to ``last`` (from 1, both included)."""
 
     path: Path
@@ -41,15 +41,15 @@ class Found:
 
 def logical(text: str) -> list[tuple[int, int, str]]:
     """Join continued lines: first and last number, and the text without its comment."""
-    found, lines, at = [], text.split("\n"), 0
+    joined_lines, lines, at = [], text.split("\n"), 0
     while at < len(lines):
         first, joined = at, lines[at]
         while joined.endswith("\\") and at + 1 < len(lines):
             at += 1
             joined = f"{joined[:-1]} {lines[at].strip()}"
-        found.append((first + 1, at + 1, COMMENT.sub("", joined).strip()))
+        joined_lines.append((first + 1, at + 1, COMMENT.sub("", joined).strip()))
         at += 1
-    return found
+    return joined_lines
 
 
 def is_wide(command: str) -> bool:
@@ -75,55 +75,53 @@ def aliases(texts: list[str]) -> frozenset[str]:
             if re.match(r"(Cmnd|Cmd)_Alias\s", line):
                 for part in re.split(r"\s:\s", line.split(maxsplit=1)[1]):
                     name, _, commands = part.partition("=")
-                    members[name.strip()] = [one.strip() for one in COMMA.split(commands)]
-    found: frozenset[str] = frozenset()
+                    members[name.strip()] = [each.strip() for each in COMMA.split(commands)]
+    wide: frozenset[str] = frozenset()
     while True:
         more = frozenset(
-            name
-            for name, inside in members.items()
-            if any(is_wide(c) or c in found for c in inside)
+            name for name, inside in members.items() if any(is_wide(c) or c in wide for c in inside)
         )
-        if more == found:
-            return found
-        found = more
+        if more == wide:
+            return wide
+        wide = more
 
 
-def look(path: Path, text: str, wide_aliases: frozenset[str]) -> list[Found]:
+def look(path: Path, text: str, wide_aliases: frozenset[str]) -> list[Rule]:
     """Find the wide rules of one file, in order."""
-    found = []
+    rules = []
     for first, last, line in logical(text):
         head, _, right = line.partition("=")
         if "NOPASSWD" not in right or re.match(r"\w+_Alias\b|Defaults\b", head):
             continue
-        commands = [one for part in HOSTS.split(right) for one in _unasked(part)]
-        wide = [one for one in commands if is_wide(one) or one in wide_aliases]
+        commands = [each for part in HOSTS.split(right) for each in _unasked(part)]
+        wide = [each for each in commands if is_wide(each) or each in wide_aliases]
         only = NOPASSWD.fullmatch(right)
         alone = only is not None and len(wide) == len(COMMA.split(right)) and ":" not in only[1]
         if wide:
-            found.append(Found(path, first, last, line, alone))
-    return found
+            rules.append(Rule(path, first, last, line, alone))
+    return rules
 
 
 def _unasked(part: str) -> list[str]:
     """Give the commands of one host's part for which no password is asked, without their tags."""
     without_password = re.sub(r"(?<!NO)PASSWD\s*:.*?(?=NOPASSWD|$)", "", part)
     _, tag, right = without_password.partition("NOPASSWD")
-    return [PREFIX.sub("", one, count=1).strip() for one in COMMA.split(tag + right)]
+    return [PREFIX.sub("", each, count=1).strip() for each in COMMA.split(tag + right)]
 
 
 def files(etc: Path) -> list[Path]:
     """Name the files that sudo reads: of the directory none with a dot or a tilde at the end."""
     directory = etc / "sudoers.d"
     inside = sorted(directory.iterdir()) if directory.is_dir() else []
-    named = [one for one in inside if "." not in one.name and not one.name.endswith("~")]
-    return [one for one in [etc / "sudoers", *named] if one.is_file()]
+    named = [file for file in inside if "." not in file.name and not file.name.endswith("~")]
+    return [file for file in [etc / "sudoers", *named] if file.is_file()]
 
 
-def without(text: str, found: list[Found]) -> str:
+def without(text: str, rules: list[Rule]) -> str:
     """Give the file without these rules, every other byte as it was."""
     lines = text.split("\n")
-    for one in sorted(found, key=lambda rule: rule.first, reverse=True):
-        del lines[one.first - 1 : one.last]
+    for rule in sorted(rules, key=lambda rule: rule.first, reverse=True):
+        del lines[rule.first - 1 : rule.last]
     return "\n".join(lines)
 
 
@@ -151,27 +149,27 @@ def report(etc: Path, *, remove: bool) -> tuple[str, int]:
     """Describe each wide rule, and take away on request what stands alone; how many are left."""
     texts = {path: path.read_bytes().decode("utf-8", "surrogateescape") for path in files(etc)}
     wide_aliases = aliases(list(texts.values()))
-    said, left = [], 0
+    shown, left = [], 0
     for path, text in texts.items():
-        found = look(path, text, wide_aliases)
-        going = [one for one in found if one.alone and remove]
+        rules = look(path, text, wide_aliases)
+        going = [each for each in rules if each.alone and remove]
         try:
             if going:
                 rewrite(path, without(text, going))
         except subprocess.CalledProcessError as error:
-            said.append(
+            shown.append(
                 f"{path}: visudo refuses the file without the rule: {visible(error.stderr)}"
             )
             going = []
-        for one in found:
-            where = f"{path}, line {one.first}"
-            if one in going:
-                said.append(f"{where}: removed: {visible(one.line)}")
+        for each in rules:
+            where = f"{path}, line {each.first}"
+            if each in going:
+                shown.append(f"{where}: removed: {visible(each.line)}")
                 continue
             left += 1
-            said.append(f"{where}: {visible(one.line)}\n{WHY}")
-            if not one.alone:
-                said.append(
+            shown.append(f"{where}: {visible(each.line)}\n{WHY}")
+            if not each.alone:
+                shown.append(
                     f"  It says more than that, so only a person may edit it: sudo visudo -f {path}"
                 )
-    return "\n".join(said), left
+    return "\n".join(shown), left

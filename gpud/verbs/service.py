@@ -71,9 +71,10 @@ def _through_sudo(options: argparse.Namespace, place: Place) -> int:
 
 
 def _startable(place: Place, *, running: bool) -> Settings:
-    """Check all settings as the agent will, and return what root itself needs: without secrets.
+    """Check all settings as the agent will, and return those without secrets, for the supervisor.
 
-    What is ``running`` goes on where the agent's user could not read the files.
+    ``running`` is a restart: refused where the agent's user cannot read the files, so that the
+    gpud of before goes on. Errors: ``ConfigError``.
     """
     from gpud.root import agent
 

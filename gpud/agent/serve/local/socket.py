@@ -49,10 +49,10 @@ MOST_PER_UID: Final = 4
 REQUEST_S: Final = 5.0
 ALIVE_S: Final = 2.0
 """How often an empty line says that a long answer is still being worked on."""
-READS_S: Final = 3600.0
-"""How long who asks may take nothing of an answer: a pager waits for a person."""
-LOOKS_S: Final = 5.0
-"""The same of those who look on: as long as they are there the GPU is asked each second."""
+READING_S: Final = 3600.0
+"""Longest time in which a client reads nothing of an answer: its pager may wait for a person."""
+WATCHING_S: Final = 5.0
+"""The same for `gpud top`: while it is connected NVML is asked every second."""
 SMALL_BUFFER: Final = 16 << 10
 """Bytes that wait for those who look on, in the kernel and here: some seconds of theirs."""
 _CREDENTIALS: Final = struct.Struct("iII")  # pid, uid, gid
@@ -99,9 +99,9 @@ class SocketServer:
         )
         self._open[uid] += 1
         try:
-            reads_s = await self._serve(uid, reader, writer)
+            limit_s = await self._serve(uid, reader, writer)
             writer.transport.set_write_buffer_limits(0)
-            await _taken(writer, reads_s)
+            await _taken(writer, limit_s)
         except ConnectionError:
             pass  # nobody reads on
         finally:
@@ -117,13 +117,13 @@ class SocketServer:
         if isinstance(request, ErrorLine):
             writer.write(encoded(request))
             return REQUEST_S
-        reads_s = READS_S
+        limit_s = READING_S
         if isinstance(request, TopRequest):
-            reads_s = LOOKS_S
+            limit_s = WATCHING_S
             own: socket.socket = writer.get_extra_info("socket")
             own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER)
             writer.transport.set_write_buffer_limits(SMALL_BUFFER)
-        work = asyncio.create_task(self._answer(request, uid, writer, reads_s))
+        work = asyncio.create_task(self._answer(request, uid, writer, limit_s))
         alive = asyncio.create_task(_alive(writer))
         gone = asyncio.create_task(reader.read(1))
         tasks = (work, alive, gone)
@@ -133,7 +133,7 @@ class SocketServer:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        return reads_s
+        return limit_s
 
     async def _request(self, uid: int, reader: asyncio.StreamReader) -> ApiRequest | ErrorLine:
         """Read the request of a user who may ask."""
@@ -178,14 +178,14 @@ class SocketServer:
         )
 
     async def _answer(
-        self, request: ApiRequest, uid: int, writer: asyncio.StreamWriter, reads_s: float
+        self, request: ApiRequest, uid: int, writer: asyncio.StreamWriter, limit_s: float
     ) -> None:
         last: EndLine | ErrorLine = EndLine()
         try:
             async with contextlib.aclosing(self._actions.answer(request, uid)) as lines:
                 async for line in lines:
                     writer.write(line if isinstance(line, bytes) else encoded(line))
-                    await _taken(writer, reads_s)
+                    await _taken(writer, limit_s)
         except GpudError as error:
             usage = isinstance(error, ConfigError)
             last = ErrorLine(

@@ -188,7 +188,8 @@ def test_who_goes_away_stops_what_was_asked_for(run_dir: Path, echo: Echo) -> No
 
 
 @pytest.mark.parametrize(
-    ("request_", "limit"), [(TopRequest(), "LOOKS_S"), (AckRequest(alert="endless"), "READS_S")]
+    ("request_", "limit"),
+    [(TopRequest(), "WATCHING_S"), (AckRequest(alert="endless"), "READING_S")],
 )
 def test_who_stops_reading_is_cut_off(
     tmp_path: Path, echo: Echo, monkeypatch: pytest.MonkeyPatch, request_: ApiRequest, limit: str
