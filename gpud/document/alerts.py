@@ -11,7 +11,7 @@ SEEN: Final = "seen"
 """State of a fault that left its trace on this machine; the others are of its versions alone."""
 
 
-class StreamKey(msgspec.Struct, frozen=True):
+class StreamName(msgspec.Struct, frozen=True):
     """Name of one stream; ``gpu`` is a UUID, None for the CPU."""
 
     gpu: str | None
@@ -22,10 +22,10 @@ class StreamKey(msgspec.Struct, frozen=True):
     peer: str | None = None
 
 
-class Evidence(msgspec.Struct, frozen=True):
+class EvidenceReport(msgspec.Struct, frozen=True):
     """What one stream showed. Values in ``unit``; ``slowdown`` is 1.12 for 12 % slower."""
 
-    stream: StreamKey
+    stream: StreamName
     unit: str
     kind: str
     before: float
@@ -57,7 +57,7 @@ class AlertReport(msgspec.Struct, frozen=True):
     ends_s: float | None = None
     description: str = ""
     labels: Mapping[str, str] = {}
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[EvidenceReport, ...] = ()
     causes: tuple[Cause, ...] = ()
     fix: str | None = None
     acknowledged_s: float | None = None

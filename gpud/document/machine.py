@@ -39,7 +39,7 @@ class FailureReport(msgspec.Struct, frozen=True):
     advice: str | None = None
 
 
-class Device(msgspec.Struct, frozen=True):
+class DeviceReport(msgspec.Struct, frozen=True):
     """A GPU as the CUDA driver describes it; ``index`` in PCI bus order."""
 
     index: int
@@ -57,7 +57,7 @@ class Device(msgspec.Struct, frozen=True):
 class CudaReport(msgspec.Struct, frozen=True):
     """GPUs that CUDA offers right now, or why none; ``refused`` are counted and not described."""
 
-    devices: tuple[Device, ...] = ()
+    devices: tuple[DeviceReport, ...] = ()
     cuda_version: str | None = None
     library: str | None = None
     failure: FailureReport | None = None

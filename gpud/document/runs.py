@@ -18,14 +18,14 @@ class MissingMode(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-class Peak(msgspec.Struct, frozen=True):
+class PeakReport(msgspec.Struct, frozen=True):
     """One of several humps of a distribution. ``value`` is its median, ``share`` in 0..1."""
 
     value: float
     share: float
 
 
-class Point(msgspec.Struct, frozen=True):
+class PointReport(msgspec.Struct, frozen=True):
     """What one size cost on either side. Units: seconds; ``n`` is the side of a square matrix."""
 
     n: int
@@ -47,7 +47,7 @@ class Figures(msgspec.Struct, frozen=True):
     maximum: float = 0.0
     null_median: float | None = None
     null_p99: float | None = None
-    peaks: tuple[Peak, ...] = ()
+    peaks: tuple[PeakReport, ...] = ()
     p99_net: float | None = None
 
     @property
@@ -85,7 +85,7 @@ class LastRun(msgspec.Struct, frozen=True):
     missing: tuple[MissingMode, ...] = ()
     conditions: Mapping[str, Condition] = {}
     flags: tuple[FlagName, ...] = ()
-    curve: tuple[Point, ...] = ()
+    curve: tuple[PointReport, ...] = ()
     samples: tuple[Figures, ...] = ()
 
     @property

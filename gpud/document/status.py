@@ -20,7 +20,7 @@ from gpud.document.machine import (
     ContextsReport,
     Counters,
     CudaReport,
-    Device,
+    DeviceReport,
     Expected,
     ListedGpu,
     StoreSize,
@@ -67,7 +67,7 @@ class Status(msgspec.Struct, frozen=True, dict=True):
     schema_version: int = SCHEMA_VERSION
 
     @property
-    def devices(self) -> dict[str, Device]:
+    def devices(self) -> dict[str, DeviceReport]:
         """The GPUs that CUDA lists now, by UUID."""
         return {} if self.cuda is None else {device.uuid: device for device in self.cuda.devices}
 

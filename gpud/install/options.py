@@ -70,7 +70,7 @@ TEXTS: Final[Mapping[str, str]] = {
 }
 
 
-class Parser(argparse.ArgumentParser):
+class OptionParser(argparse.ArgumentParser):
     """Says in one line what is wrong, then the usage."""
 
     def error(self, message: str) -> NoReturn:
@@ -86,7 +86,7 @@ class Parser(argparse.ArgumentParser):
 
 def read(verb: str, program: str, words: Sequence[str]) -> argparse.Namespace:
     """Read the words after a verb. Errors: ``SystemExit`` with 2."""
-    parser = Parser(prog=program, description=TEXTS[verb], allow_abbrev=False)
+    parser = OptionParser(prog=program, description=TEXTS[verb], allow_abbrev=False)
     for names, how in INSTALL if verb == "install" else UNINSTALL:
         parser.add_argument(*names, **how)
     return parser.parse_args(words)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpud.install import manifest
 from gpud.install.console import InstallError, output
 from gpud.install.people import group_exists, in_group
-from gpud.install.setup import Done, Line, Step
+from gpud.install.setup import Done, PlanLine, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ def install(setup: Setup, why: str, names: list[str], failed: Callable[[], None]
         failed()
         return
     if not setup.dry:
-        yield Line(f"Debian packages to install: {' '.join(names)}\n  why: {why}")
+        yield PlanLine(f"Debian packages to install: {' '.join(names)}\n  why: {why}")
     if not setup.apt_updated:
         setup.apt_updated = True
         old = f"the package lists may be old; see {setup.console.log}"

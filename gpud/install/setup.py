@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpud.install.console import Console
     from gpud.install.source import Source
 
-    Plan = Iterator["Step | Done | Line"]
+    Plan = Iterator["Step | Done | PlanLine"]
 
 
 class Step(NamedTuple):
@@ -41,7 +41,7 @@ class Done(NamedTuple):
     title: str
 
 
-class Line(NamedTuple):
+class PlanLine(NamedTuple):
     """One line for the reader."""
 
     text: str
@@ -89,7 +89,7 @@ class Setup:
         for item in plan:
             if isinstance(item, Done):
                 self.console.say(f"  {item.title}: nothing to do")
-            elif isinstance(item, Line):
+            elif isinstance(item, PlanLine):
                 self.console.say(item.text)
             elif self.dry:
                 self.console.say(f"  would: {item.title}")
@@ -104,9 +104,9 @@ class Setup:
         elif self.console.attempt(step.title, step.do):
             step.failed()
 
-    def only_root(self, title: str) -> Line:
+    def only_root(self, title: str) -> PlanLine:
         """Say that only root can look at something."""
-        return Line(f"  {title}: only root can look (sudo {self.command} --dry-run)")
+        return PlanLine(f"  {title}: only root can look (sudo {self.command} --dry-run)")
 
     def file(self, path: Path, text: bytes, mode: int = 0o644) -> Plan:
         """Plan a file of root's that gpud made; what somebody else made is left alone."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from gpud.install import people, tree
 from gpud.install.console import CLEAN
 from gpud.install.places import RUN_DIR, TREE
-from gpud.install.setup import Done, Line, Step, removed
+from gpud.install.setup import Done, PlanLine, Step, removed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ def steps(setup: Setup) -> Plan:
     runs = PIDFILE.exists()
     if setup.dry:
         what = "start gpud (restart it after an upgrade), which starts dockerd, and ask gpud doctor"
-        yield Done("gpud (runs)") if runs and not setup.upgrade else Line(f"  would: {what}")
+        yield Done("gpud (runs)") if runs and not setup.upgrade else PlanLine(f"  would: {what}")
         return
     # A pid file older than the tree: an upgrade that was interrupted before its restart.
     stale = runs and tree.MARK.stat().st_mtime > PIDFILE.stat().st_mtime

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from gpud.install import manifest, packages, pythons, wheels
 from gpud.install.console import CLEAN, InstallError, output, visible
 from gpud.install.places import BUILD, TREE, fresh
-from gpud.install.setup import Done, Line, Step, removed, requirements
+from gpud.install.setup import Done, PlanLine, Step, removed, requirements
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,7 @@ def steps(setup: Setup) -> Plan:
     setup.upgrade = TREE.is_dir()
     if setup.upgrade and not (TREE / "bin/python").exists():
         gone = (TREE / "bin/python").resolve()
-        yield Line(f"  {TREE}: the Python it was built with ({gone}) is gone")
+        yield PlanLine(f"  {TREE}: the Python it was built with ({gone}) is gone")
     if not setup.dry and os.path.lexists(TREE) and f"tree {TREE}" not in manifest.lines():
         raise InstallError(
             f"{TREE} is there and was not made by this",

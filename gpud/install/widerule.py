@@ -29,7 +29,7 @@ WHY = """\
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class WideRule:
     """A rule with a wide command, at lines ``first`` to ``last`` (from 1, both included)."""
 
     path: Path
@@ -86,7 +86,7 @@ def aliases(texts: list[str]) -> frozenset[str]:
         wide = more
 
 
-def look(path: Path, text: str, wide_aliases: frozenset[str]) -> list[Rule]:
+def look(path: Path, text: str, wide_aliases: frozenset[str]) -> list[WideRule]:
     """Find the wide rules of one file, in order."""
     rules = []
     for first, last, line in logical(text):
@@ -98,7 +98,7 @@ def look(path: Path, text: str, wide_aliases: frozenset[str]) -> list[Rule]:
         only = NOPASSWD.fullmatch(right)
         alone = only is not None and len(wide) == len(COMMA.split(right)) and ":" not in only[1]
         if wide:
-            rules.append(Rule(path, first, last, line, alone))
+            rules.append(WideRule(path, first, last, line, alone))
     return rules
 
 
@@ -117,7 +117,7 @@ def files(etc: Path) -> list[Path]:
     return [file for file in [etc / "sudoers", *named] if file.is_file()]
 
 
-def without(text: str, rules: list[Rule]) -> str:
+def without(text: str, rules: list[WideRule]) -> str:
     """Give the file without these rules, every other byte as it was."""
     lines = text.split("\n")
     for rule in sorted(rules, key=lambda rule: rule.first, reverse=True):

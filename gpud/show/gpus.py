@@ -15,7 +15,7 @@ from gpud.units import AGE_FROM_S, HOUR_S, amount, lasted, size, spaced
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gpud.document.machine import ContextsReport, Device
+    from gpud.document.machine import ContextsReport, DeviceReport
     from gpud.document.status import Status
 
 UNKNOWN: Final = "not known"
@@ -287,7 +287,7 @@ def _silent(document: Status) -> model.Paragraph:
     return model.Paragraph("No source has a value of it yet.", "quiet")
 
 
-def _more(readings: Readings, device: Device | None) -> Iterator[model.Pair]:
+def _more(readings: Readings, device: DeviceReport | None) -> Iterator[model.Pair]:
     """Give what CUDA says of it, and every other field with its value or why there is none."""
     if device:
         yield model.Pair("compute capability", device.compute_capability or None)

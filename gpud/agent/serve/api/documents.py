@@ -21,7 +21,7 @@ from gpud.core.sample import (
 )
 from gpud.document.alerts import AlertReport
 from gpud.document.names import SkipName
-from gpud.document.runs import Figures, Point
+from gpud.document.runs import Figures, PointReport
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class ProbeRun(msgspec.Struct, frozen=True):
     flags: tuple[Flag, ...]
     conditions: dict[str, Condition]
     samples: tuple[ModeFigures, ...]
-    curve: tuple[Point, ...]
+    curve: tuple[PointReport, ...]
     skipped: SkipName | None
 
 

@@ -38,7 +38,7 @@ from gpud.agent.serve.http.response import Body, Cached
 from gpud.agent.state import status
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
 from gpud.core.stats import LATENCY_BOUNDS_S
-from gpud.document.runs import Point
+from gpud.document.runs import PointReport
 from gpud.document.status import Status
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def _run(snapshot: Snapshot, key: ProbeKey, state: ProbeState) -> ProbeRun:
         flags=state.flags,
         conditions=report.conditions if report else {},
         samples=tuple(_mode_figures(sample) for sample in state.samples),
-        curve=tuple(status.built(Point, point) for point in report.curve) if report else (),
+        curve=tuple(status.built(PointReport, point) for point in report.curve) if report else (),
         skipped=put_off.reason if put_off else None,
     )
 

@@ -7,6 +7,7 @@ The document is made when a client first asks for it.
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -19,7 +20,7 @@ from gpud.agent.serve.http.response import JSON, Body
 from gpud.agent.serve.refusals import ANSWERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from starlette.datastructures import QueryParams
     from starlette.routing import Route
@@ -29,6 +30,15 @@ if TYPE_CHECKING:
 PATH: Final = "/api/v1/openapi.json"
 VERSION: Final = "1.4.0"
 """Of the API: the first number is that of its paths, the second grows with what is added."""
+REFERENCE: Final = "#/components/schemas/"
+NAMES: Final = {
+    "StreamName": "StreamKey",
+    "EvidenceReport": "Evidence",
+    "DeviceReport": "Device",
+    "PeakReport": "Peak",
+    "PointReport": "Point",
+}
+"""Names of schemas, which stay, and the classes they are made of, whose names are others by now."""
 LINE: Final = "text/plain"
 TEXT: Final = {"type": "string"}
 SOME_PATHS: Final = {
@@ -65,9 +75,7 @@ def route() -> Route:
 def document() -> dict[str, Any]:
     """Make the whole description."""
     types = (*(description.answer for description in DESCRIPTIONS), Refusal)
-    references, schemas = msgspec.json.schema_components(
-        types, ref_template="#/components/schemas/{name}"
-    )
+    references, schemas = _schemas(types)
     schema_of = dict(zip(types, references, strict=True))
     paths = {
         description.path: {
@@ -106,6 +114,16 @@ def document() -> dict[str, Any]:
             "securitySchemes": {"basic": {"type": "http", "scheme": "basic"}},
         },
     }
+
+
+def _schemas(types: Sequence[type]) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
+    """Make the schemas of all types and references to them, under the names of ``NAMES``."""
+    made = msgspec.json.schema_components(types, ref_template=REFERENCE + "{name}")
+    text = json.dumps(made)
+    for name, published in NAMES.items():
+        text = text.replace(f'"{REFERENCE}{name}"', f'"{REFERENCE}{published}"')
+    references, schemas = json.loads(text)
+    return references, {NAMES.get(name, name): schema for name, schema in schemas.items()}
 
 
 def _operation(
