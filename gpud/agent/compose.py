@@ -166,8 +166,7 @@ class Agent:
         # What is here by now stays, and to search all of it for cycles takes 30 ms of everybody.
         gc.collect()
         gc.freeze()
-        listen = self.settings.http.listen
-        log.info("agent_started", version=gpud.__version__, pid=os.getpid(), http=listen)
+        log.info("agent_started", version=gpud.__version__, pid=os.getpid())
         await self.stop.wait()
         self.schedule.stop()
         await _end(tasks)

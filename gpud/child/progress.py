@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from gpud.core.sample import Condition, Job
 
-TOO_SLOW = "what was measured is busy or much slower than usual; the next run may do better"
+TOO_SLOW = "wait for the next run: what was measured is busy, or much slower than usual"
 ALARM_RATIO, SHORTEST_ALARM_S = 1.5, 1.0
 
 

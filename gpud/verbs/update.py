@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 NAME: Final = re.compile(r"gpud-(\d+(?:\.\d+)*)-py3-none-any\.whl")
 HEADING: Final = re.compile(r"^## \[(\d+(?:\.\d+)*)\]", re.MULTILINE)
+NO_INDEX: Final = "try again with a network, or gpud update --check --wheelhouse DIR"
 OWN_FOLDER: Final = "name a folder that has the wheel: gpud update --check --wheelhouse DIR"
 
 
@@ -73,5 +74,5 @@ def _fetched(folder: Path) -> Path:
         pip = wheels.pip_of(console, pythons.find() or pythons.own(), folder / "tools")
         wheels.download(console, pip, folder, "gpud")
     except InstallError as error:
-        raise GpudError(str(error), fix=OWN_FOLDER) from error
+        raise GpudError("the index gave no wheel of gpud: pip says why", fix=NO_INDEX) from error
     return folder

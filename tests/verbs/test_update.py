@@ -84,3 +84,11 @@ def test_index_is_asked_through_pip_and_another_project_of_the_name_is_none(
     else:
         assert ran.returncode == 0, ran.stderr
         assert "gpud 99.1.0 is there" in ran.stdout
+
+
+def test_index_that_gives_nothing_is_named_without_a_log_that_is_gone() -> None:
+    ran = check("--check", PIP_NO_INDEX="1")
+    assert ran.returncode == 1
+    assert "the index gave no wheel of gpud" in ran.stderr
+    assert "fix: try again with a network" in ran.stderr
+    assert "all of it is in" not in ran.stderr

@@ -141,7 +141,7 @@ async def _write_status(path: Path, short: Path, board: Board, now: Callable[[],
                 _replace(short, f"{at_s:.0f} {line}\n".encode())
                 last, last_s = line, at_s
         except OSError as error:
-            words = f"cannot write {error.filename}: {error.strerror}"
+            words = f"cannot write {error.filename or path}: {error.strerror}"
             fix = f"make room in {path.parent} and leave it to the agent's user; then gpud restart"
             board.set_health(NAME, Health(Level.FAILED, "not_written", words, fix))
         except Exception as error:  # noqa: BLE001  # a document that has no summary is still one

@@ -223,7 +223,9 @@ def _controls(shown: model.Input) -> Html:
 
 def _foot(shown: model.Input, frame: Frame) -> Html:
     document = shown.document
-    platform = ", ".join(f"{key} {value}" for key, value in sorted(document.platform.items()))
+    platform = ", ".join(
+        f"{key} {value}" for key, value in sorted(document.platform.items()) if value
+    )
     facts = [
         model.Pair("gpud", document.version[:60]),
         model.Pair("running since", model.Timestamp(document.started_s)),
