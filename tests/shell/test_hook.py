@@ -316,6 +316,15 @@ def test_no_shell_asks_again_soon_after_a_refusal_until_something_changes(
         assert asked(machine) == ["refused", "refused"]
 
 
+def test_start_that_was_killed_is_no_refusal(machine: World, shell: Shell) -> None:
+    dies = f"#!/bin/sh\necho killed >>{STARTED}\nkill -9 $$\n"
+    with machine.covered("/opt/gpud/bin/gpud", dies):
+        for count in (1, 2):
+            opened(machine, shell)
+            settled(machine)
+            assert asked(machine) == ["killed"] * count
+
+
 def test_a_hold_of_another_boot_or_of_a_wrong_clock_counts_for_nothing(machine: World) -> None:
     boot = machine.path("/proc/sys/kernel/random/boot_id").read_text().strip()
     this = f"{boot}/{machine.started(1)}"
