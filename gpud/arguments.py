@@ -220,13 +220,7 @@ _GPUS = (
     _choice("action", ("forget",)),
     _option("uuids", "UUID", "which, as `gpud status` says; or all", nargs="+"),
 )
-_CAPTURE = (
-    _option("-o --output", "FILE", "where to (default: gpud-capture-DATE.json; -: here)"),
-    _flag(
-        "--with-programs",
-        "start nvidia-smi too; each start costs Windows memory on some versions of WSL",
-    ),
-)
+_CAPTURE = (_option("-o --output", "FILE", "where to (default: gpud-capture-DATE.json; -: here)"),)
 _CONFIG: Final = {
     "show": Verb("show the settings in force, without secrets", (_JSON,)),
     "check": Verb("check the settings files as a start of gpud does", (_JSON,)),

@@ -166,8 +166,8 @@ def as_the_agent(settings: Settings, place: Place) -> None:
         os.chdir("/")
 
 
-def become(uid: int, settings: Settings, place: Place, *, groups: bool = False) -> None:
-    """Become another user for good, with all of that user's groups. Errors: ``GpudError``."""
+def become(uid: int, settings: Settings, place: Place) -> None:
+    """Become another user for good, without any group but the first. Errors: ``GpudError``."""
     import pwd
 
     from gpud.root import drop
@@ -176,9 +176,7 @@ def become(uid: int, settings: Settings, place: Place, *, groups: bool = False) 
     needed |= {Path(settings.state_dir), Path(settings.run_dir), place.config.parent}
     needed |= {Path(settings.home), Path(settings.sysroot)}
     try:
-        user = pwd.getpwuid(uid)
-        own = os.getgrouplist(user.pw_name, user.pw_gid) if groups else ()
-        drop.become(user, needed - {Path("/")}, own)
+        drop.become(pwd.getpwuid(uid), needed - {Path("/")})
     except (OSError, KeyError, OverflowError) as error:
         raise GpudError(f"cannot run as user {uid}: {error}") from error
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gpud.agent.capture.record import RecordedCall, RecordedNvml
+    from tests.captures.recording import RecordedCall, RecordedNvml
 
 NOT_SUPPORTED = 3
 WITHHELD = "none"

@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpud.agent.capture.record import SCHEMA_VERSION, Capture
 from gpud.core import wsl
 from tests.captures import cuda_script, nvml_script, program
 from tests.captures.nvml_script import CannotReplay
+from tests.captures.recording import SCHEMA_VERSION, Capture, RecordedNvml
 from tests.standins.build import build_libcuda, build_libnvml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpud.agent.capture.record import RecordedProgram
+    from tests.captures.recording import RecordedProgram
 
 MACHINES = Path(__file__).parent / "machines"
 LDCONFIG = "/sbin/ldconfig"
@@ -105,11 +105,12 @@ def _libraries(capture: Capture, root: Path, built: Path) -> dict[str, dict[str,
     """Put both where they were, and where WSL's folder links to; plain Linux's are configured."""
     sections: dict[str, dict[str, Any]] = {}
     under_wsl = wsl.version(capture.files.get("/proc/sys/kernel/osrelease", "")) == "2"
-    nvml = None if _missing(capture) else nvml_script.script(capture.nvml)
+    recorded_nvml = capture.nvml or RecordedNvml(error=MISSING)
+    nvml = None if _missing(recorded_nvml) else nvml_script.script(recorded_nvml)
     cuda = cuda_script.script(capture.cuda, _slots(capture))
     folder = WSL_LIBRARIES if under_wsl else LINUX_LIBRARIES
     for section, text, found, name in (
-        ("nvml", nvml, capture.nvml.library, NVML),
+        ("nvml", nvml, recorded_nvml.library, NVML),
         ("cuda", cuda, capture.cuda.library, CUDA),
     ):
         if text is None:
@@ -120,7 +121,7 @@ def _libraries(capture: Capture, root: Path, built: Path) -> dict[str, dict[str,
         if "/" not in recorded:
             raise CannotReplay(f"{name} that lies at {recorded}")
         made = (
-            build_libnvml(built, text, capture.nvml.missing)
+            build_libnvml(built, text, recorded_nvml.missing)
             if section == "nvml"
             else build_libcuda(built, text)
         )
@@ -140,8 +141,8 @@ def _libraries(capture: Capture, root: Path, built: Path) -> dict[str, dict[str,
     return sections
 
 
-def _missing(capture: Capture) -> bool:
-    error = capture.nvml.error
+def _missing(nvml: RecordedNvml) -> bool:
+    error = nvml.error
     if error is not None and MISSING not in error:
         raise CannotReplay(f"NVML: {error}")
     return error is not None
@@ -150,7 +151,7 @@ def _missing(capture: Capture) -> bool:
 def _slots(capture: Capture) -> dict[str, str]:
     """Give the UUID that NVML has for the GPU in each slot, spelled as CUDA spells slots."""
     slots, uuids = {}, {}
-    for call in capture.nvml.calls:
+    for call in capture.nvml.calls if capture.nvml else ():
         if call.gpu is not None and not call.code and call.call == "nvmlDeviceGetPciInfo_v3":
             slots[call.gpu] = call.value["busId"][-12:].lower()
         if call.gpu is not None and not call.code and call.call == "nvmlDeviceGetUUID":
@@ -167,9 +168,7 @@ def _place(capture: Capture, name: str) -> str:
 
 
 def put_program(path: str, said: RecordedProgram, root: Path) -> None:
-    """Put a program there that says what was recorded. ``Errors: CannotReplay``."""
-    if said.code is None or said.error is not None:
-        raise CannotReplay(f"{path} did not end by itself: {said.error}")
+    """Put a program there that says what was recorded."""
     source = Path(program.__file__).read_text()
     interpreter = os.path.realpath(sys.executable)  # the agent's user may not enter the venv
     _write(root, path, f"#!{interpreter} -IS\n{source}")
