@@ -63,17 +63,13 @@ def unknown(evidence: str, fix: str | None = None) -> Finding:
 
 
 def not_looked(machine: Machine) -> Finding:
-    """Say why the running agent has not asked a driver yet: WSL may have just started."""
+    """Say why nothing is known of the driver: only a running agent asks it, and not at once."""
+    if machine.root is None:
+        return unknown("not known without a running gpud", "gpud up")
     from_s = machine.agent.gpu_from_s
     if from_s is None or from_s <= machine.now.wall_s:
         return unknown("the agent has not looked yet", "ask again in a moment")
     return unknown(f"not asked before {clock(from_s)}: WSL has just started", "ask again then")
-
-
-def no_answer(limit_s: float) -> Finding:
-    """Say that a driver took longer than it was waited for: a hang is told by a later look."""
-    words = f"no answer within {limit_s:g} s: the driver is slow, or it hangs"
-    return unknown(words, "ask again in a minute")
 
 
 def advice(evidence: str, fix: str) -> Finding:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import pwd
-import stat
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -211,56 +210,25 @@ class Machine:
                 return str(place)
         return None
 
-    def run(  # noqa: PLR0913  # each is one thing a check chooses
-        self,
-        command: Sequence[str],
-        *,
-        stdin: str = "",
-        limit_s: float | None = None,
-        kill: bool = True,
-        pass_fds: Sequence[int] = (),
-        started: Callable[[int], None] = lambda _: None,
-    ) -> CommandResult:
-        """Run a program that only reads, in plain English; kill it if it takes too long.
-
-        ``kill`` False: it is left alone then. ``started`` gets its pid.
-        """
-        limit_s = self.command_limit_s if limit_s is None else limit_s
-        pipe = subprocess.PIPE
+    def run(self, *command: str) -> CommandResult:
+        """Run a program that only reads, in plain English; kill it if it takes too long."""
         try:
-            process = subprocess.Popen(
+            ended = subprocess.run(
                 command,
-                stdin=pipe,
-                stdout=pipe,
-                stderr=pipe,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
                 text=True,
                 errors="replace",
+                check=False,
+                timeout=self.command_limit_s,
                 cwd="/",
                 env=ENVIRONMENT,
-                start_new_session=True,
-                pass_fds=tuple(pass_fds),
             )
+        except subprocess.TimeoutExpired:
+            return CommandResult(None, "", f"no answer within {self.command_limit_s:g} s")
         except OSError as error:
             return CommandResult(None, "", _reason(error))
-        started(process.pid)
-        try:
-            out, err = process.communicate(stdin, limit_s)
-        except subprocess.TimeoutExpired:
-            if kill:
-                process.kill()
-                process.wait()
-            else:
-                _left.append(process)
-            return CommandResult(None, "", f"no answer within {limit_s:g} s")
-        finally:
-            for file in (process.stdin, process.stdout, process.stderr):
-                if file is not None:
-                    file.close()
-        return CommandResult(process.returncode, out[:FILE_LIMIT], err[:FILE_LIMIT])
-
-
-_left: list[subprocess.Popen[str]] = []
-"""Programs that were left alone."""
+        return CommandResult(ended.returncode, ended.stdout, ended.stderr)
 
 
 def _listed(place: Path) -> tuple[str, ...]:
@@ -306,14 +274,6 @@ def person(environ: Mapping[str, str]) -> Person:
     except (KeyError, OverflowError, OSError):
         return Person(uid, str(uid), environ.get("HOME", "/"), environ.get("SHELL", ""), groups)
     return Person(entry.pw_uid, entry.pw_name, entry.pw_dir, entry.pw_shell, groups)
-
-
-def writable_by_others(facts: os.stat_result) -> str | None:
-    """Return the mode of what others than its owner can write; None for other files."""
-    sticky = stat.S_ISDIR(facts.st_mode) and facts.st_mode & stat.S_ISVTX
-    if sticky or not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return None
-    return f"mode {stat.S_IMODE(facts.st_mode):04o}"
 
 
 def _reason(error: Exception) -> str:

@@ -17,7 +17,6 @@ from tests.doctor.trees import (
     OK,
     PERSON,
     PROBLEM,
-    SYSTEMD,
     UNKNOWN,
     expect,
     machine,
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpud.doctor.finding import Verdict
-
-SYSTEMD_DOCKER = {"/etc/systemd/system/sockets.target.wants/docker.socket": ""}
 
 
 @contextmanager
@@ -62,11 +59,10 @@ def docker_socket(tree: Path, answer: bytes | None) -> Iterator[None]:
     [
         (LINUX, True, False, ADVICE, "no Docker on this machine"),
         (LINUX, True, True, PROBLEM, "gpud is not running"),
-        (LINUX, False, True, ADVICE, "nobody keeps it"),
-        (LINUX | SYSTEMD | SYSTEMD_DOCKER, True, True, PROBLEM, "down, systemd's"),
+        (LINUX, False, True, ADVICE, "gpud is not running"),
     ],
 )
-def test_without_root_a_dockerd_that_is_down_is_its_owners(
+def test_dockerd_that_is_down_without_gpud_is_started_by_gpud(
     files: dict[str, str],
     *,
     installed: bool,

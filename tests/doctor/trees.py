@@ -37,7 +37,6 @@ COMMON = {
     "/proc/self/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n",
     "/proc/cmdline": "initrd=\\initrd.img\n",
     "/proc/net/tcp": "  sl  local_address rem_address   st\n",
-    "/sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n",
     "/people/ada/.bashrc": "# nothing\n",
 }
 WSL2 = COMMON | {
@@ -141,14 +140,13 @@ def with_libraries(
     tree: Path,
     *,
     stray_first: bool | None = None,
-    cuda: str = "",
-    environ: Mapping[str, str] | None = None,
+    agent: Mapping[str, Any],
 ) -> Machine:
     """A WSL2 with both libraries; a stray libcuda is first or second in the linker's cache."""
     order = [WSL_LIBRARIES, STRAY_LIBRARIES]
     conf = "".join(f"/{folder}\n" for folder in (reversed(order) if stray_first else order))
-    made = machine(tree, WSL2 | {"/etc/ld.so.conf": conf}, environ=environ)
-    build_libcuda(tree / WSL_LIBRARIES, cuda)
+    made = machine(tree, WSL2 | {"/etc/ld.so.conf": conf}, agent=agent, root=report())
+    build_libcuda(tree / WSL_LIBRARIES)
     build_libnvml(tree / WSL_LIBRARIES)
     if stray_first is not None:
         build_libcuda(tree / STRAY_LIBRARIES)

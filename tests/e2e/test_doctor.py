@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tests.doctor.trees import with_libraries
 from tests.e2e.program import cuda, nvml, program
-from tests.standins.build import rewrite_script
 from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
@@ -64,14 +61,13 @@ def test_doctor_uses_the_report_of_a_running_gpud() -> None:
         assert "runs, process" in result["gpud"]["evidence"]
         assert result["libcuda"]["evidence"].startswith(made.settings["cuda"]["library"])
         assert f"127.0.0.1:{made.port}, served by gpud's agent" in result["port"]["evidence"]
-        assert "last write" in result["store"]["evidence"]
         assert made.process is not None
         made.process.kill()
         made.process.wait()
         assert checks(made.home)["gpud"]["evidence"] == "gpud is not running"
 
 
-def test_without_gpud_it_looks_itself_and_makes_nothing(tmp_path: Path) -> None:
+def test_without_gpud_it_asks_no_driver_and_makes_nothing(tmp_path: Path) -> None:
     home = tmp_path / "home"
     result = checks(home)
     assert result["gpud"] | {"fix": "", "title": ""} == {
@@ -81,7 +77,7 @@ def test_without_gpud_it_looks_itself_and_makes_nothing(tmp_path: Path) -> None:
         "evidence": "gpud is not running",
         "fix": "",
     }
-    assert "not there yet" in result["store"]["evidence"]
+    assert result["libcuda"]["evidence"] == "not known without a running gpud"
     assert not home.exists()
 
 
@@ -99,40 +95,18 @@ def test_a_wrong_setting_is_a_problem_and_everything_else_is_looked_at(tmp_path:
     assert result["port"]["verdict"] == "ok"
 
 
-def test_a_driver_that_hangs_costs_its_own_lines_and_no_others(tmp_path: Path) -> None:
-    tree = tmp_path / "tree"
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    with_libraries(tree, cuda=f"stall cuInit {fifo}\n")
-    library = tree / "usr/lib/wsl/lib/libnvidia-ml.so.1"
-    rewrite_script(library, f"stall nvmlInitWithFlags {fifo}\n")
-    result = checks(tmp_path / "home", GPUD_SYSROOT=str(tree))
-    fifo.write_text("the driver returns: those that were left alone end")
-    assert "answer" in result["libcuda"]["evidence"]
-    assert "answer" in result["driver"]["evidence"]
-    assert result["libcuda"]["verdict"] in {"problem", "unknown"}  # by whose clock it was cut
-    assert "no answer" not in result["dxg"]["evidence"]
-    assert result["wsl"]["verdict"] == "ok"
-    assert all(c["evidence"] for c in result.values())
-
-
-def test_nothing_is_written_but_a_name_into_the_lock_on_gpu_work(tmp_path: Path) -> None:
-    tree, log = tmp_path / "tree", tmp_path / "strace.log"
-    lock = tmp_path / "home/run/gpud/gpu.lock"
-    lock.parent.mkdir(parents=True)
-    lock.touch()  # of a gpud that ran
-    with_libraries(tree)
-    calls = "trace=%file,fchmod,fchown"
-    strace: list[str | Path] = ["strace", "-f", "-qq", "-e", calls, "-o", log]
-    ran = doctor(tmp_path / "home", before=strace, GPUD_SYSROOT=str(tree))
-    assert "WSL 2" in ran.stdout, ran.stderr
+def test_nothing_is_written(tmp_path: Path) -> None:
+    log = tmp_path / "strace.log"
+    strace: list[str | Path] = ["strace", "-f", "-qq", "-e", "trace=%file,fchmod,fchown", "-o", log]
+    ran = doctor(tmp_path / "home", before=strace)
+    assert "kernel" in ran.stdout, ran.stderr
     traced = log.read_text().splitlines()
     assert any("proc/sys/kernel/osrelease" in line for line in traced)  # it saw the checks
     written = {result["path"] for line in traced if (result := WRITES.search(line))}
     # The children import a package; what is not compiled yet is compiled beside its source.
-    opened = {path for path in written if "__pycache__" not in path}
-    # What names a process: itself, and the child that asks CUDA.
-    assert opened == {"/dev/null", "/proc/self/comm", str(lock)}
-    assert lock.read_text().endswith(" inventory\n")
+    assert {path for path in written if "__pycache__" not in path} <= {
+        "/dev/null",
+        "/proc/self/comm",
+    }
     changes = [line for line in traced if CHANGES.search(line)]
     assert [line for line in changes if "__pycache__" not in line] == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Iterator
 from enum import StrEnum
 
 import msgspec
@@ -13,18 +12,14 @@ import msgspec
 from gpud.core import wsl
 from gpud.core.health import Level
 from gpud.core.report import DockerdReport, Owner, ToolkitReport, ToolkitState
-from gpud.core.toolkit import CDI_KIND, INSTALL, PROGRAMS, ToolkitFacts, judged
+from gpud.core.toolkit import INSTALL
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
-from gpud.doctor.machine import Machine, Person, Unreadable
+from gpud.doctor.machine import Machine, Person
 
 DAEMON_JSON = "/etc/docker/daemon.json"
 REQUEST = b"GET /version HTTP/1.0\r\nHost: docker\r\n\r\n"
 ANSWER_LIMIT_S = 0.8
 ANSWER_LIMIT = 1 << 16
-UNITS = (
-    "/etc/systemd/system/multi-user.target.wants/docker.service",
-    "/etc/systemd/system/sockets.target.wants/docker.socket",
-)
 OWNERS: dict[str, str] = {
     Owner.GPUD: "kept by gpud",
     Owner.SYSTEMD: "systemd's, gpud watches",
@@ -33,7 +28,6 @@ OWNERS: dict[str, str] = {
 }
 RELOAD = "sudo kill -HUP $(cat /var/run/docker.pid)"
 
-CDI = ("/etc/cdi", "/var/run/cdi")
 WAYS: dict[str, str] = {
     ToolkitState.RUNTIME: "`--gpus`",
     ToolkitState.CDI: "CDI",
@@ -54,13 +48,6 @@ class _Version(msgspec.Struct, rename="pascal"):
     version: str | None = None
 
 
-class DaemonJson(msgspec.Struct):
-    """The part of ``daemon.json`` that checks read."""
-
-    live_restore: bool | None = msgspec.field(name="live-restore", default=None)
-    runtimes: dict[str, msgspec.Raw] | None = None
-
-
 @check(100, "dockerd", may_block=True)  # Docker's socket
 def docker(machine: Machine) -> Finding:
     """Owner, version and state, a broken daemon.json, Docker Desktop beside an engine."""
@@ -75,10 +62,15 @@ def docker(machine: Machine) -> Finding:
 
 def _broken_json(machine: Machine, program: str | None) -> Finding | None:
     """Report a broken file: dockerd does not start again with it, however well it runs now."""
-    _, error = _daemon_json(machine)
-    if error is None or program is None:
-        return None
-    return problem(error, "correct it; `dockerd --validate` reads it (Docker 23 and later)")
+    text = (machine.text(DAEMON_JSON) or "").strip()
+    try:
+        msgspec.json.decode(text or "{}", type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError) as error:
+        fix = "correct it; `dockerd --validate` reads it (Docker 23 and later)"
+        return (
+            problem(f"{DAEMON_JSON} is not what dockerd expects: {error}", fix) if program else None
+        )
+    return None
 
 
 def _two_engines(machine: Machine, program: str | None) -> Finding | None:
@@ -106,32 +98,19 @@ def _by_report(report: DockerdReport) -> Finding:
 
 
 def _by_socket(machine: Machine, program: str | None) -> Finding:
-    """Ask the socket; the owner is a guess, since only root can know it."""
-    owner = None
-    if _desktop(machine):
-        owner = OWNERS[Owner.DOCKER_DESKTOP]
-    elif machine.systemd and any(machine.exists(unit) for unit in UNITS):
-        owner = OWNERS[Owner.SYSTEMD]
-    words = f", {owner}" if owner else ""
+    """Ask the socket where root reports nothing."""
     state, version = ask_version(_socket_path(machine))
     if state is SocketState.ANSWERS:
-        return ok(f"{version or 'up'}{words}")
+        return ok(version or "up")
     if state is SocketState.DENIED:
-        return ok(f"up{words}; its version is for members of its group")
+        return ok("up; its version is for members of its group")
     if state is SocketState.SILENT:
         fix = "gpud restarts a hung dockerd of its own; else: sudo kill it"
         return problem("it listens and does not answer", fix)
-    return _down(machine, program, owner)
-
-
-def _down(machine: Machine, program: str | None, owner: str | None) -> Finding:
-    if owner:
-        return problem(f"down, {owner}", "start it there: gpud leaves it to its owner")
     if program is None:
         return advice("there is no Docker on this machine", "sudo apt-get install docker.io")
-    if machine.installed and machine.root is None:
-        return problem("down, and gpud is not running", "gpud up")
-    return advice("down, and nobody keeps it", "deploy/run does, as root; so does [dockerd] policy")
+    make = problem if machine.installed else advice
+    return make("down, and gpud is not running", "gpud up")
 
 
 @check(110, "docker access", may_block=True)  # Docker's socket
@@ -177,19 +156,15 @@ def _own_socket(machine: Machine, host: str) -> bool:
 @check(120, "live-restore")
 def live_restore(machine: Machine) -> Finding:
     """Whether containers survive a restart of dockerd; advised, never switched on unasked."""
-    if machine.program("dockerd") is None and machine.root is None:
-        return ok("no dockerd on this machine")
     report = _reported(machine)
-    if report is not None and report.owner == Owner.DOCKER_DESKTOP:
+    if report is None:
+        return unknown("not known without a running gpud", "gpud up")
+    if report.owner == Owner.DOCKER_DESKTOP:
         return ok("Docker Desktop decides")
-    content, error = _daemon_json(machine)
-    running = report.live_restore if report is not None else None
-    if error is not None and running is None:
-        return unknown(error)
-    if running or (running is None and content.live_restore):
+    if report.live_restore:
         return ok("on: containers survive a restart of dockerd")
-    if content.live_restore:
-        return advice("on in daemon.json, and dockerd has not read it", RELOAD)
+    if not report.up:
+        return ok("no dockerd runs")
     fix = f'add "live-restore": true to {DAEMON_JSON}, then `{RELOAD}`, which restarts nothing'
     evidence = "off: a restart of dockerd stops every container"
     return advice(evidence, f"{fix} (not for swarm nodes)")
@@ -197,35 +172,13 @@ def live_restore(machine: Machine) -> Finding:
 
 @check(130, "container toolkit")
 def toolkit(machine: Machine) -> Finding:
-    """The NVIDIA Container Toolkit: its programs, its runtime in daemon.json, its CDI files."""
-    containers = machine.root.containers if machine.root is not None else None
-    if containers is not None and containers.toolkit is not None:  # root asked dockerd
-        return combined(_toolkit(containers.toolkit), _container_run(machine))
-    if _desktop(machine):
-        return ok("Docker Desktop brings its own")
-    content, _ = _daemon_json(machine)
-    facts = ToolkitFacts(
-        configured=tuple(content.runtimes or ()),
-        programs=tuple(name for name in PROGRAMS if machine.program(name) is not None),
-        cdi_dirs=CDI,  # only dockerd itself could say that it does not look there
-        cdi_specs=tuple(_cdi_files(machine)),
-    )
-    report = judged(facts)
-    gpu = machine.wsl == "2" and machine.exists("/dev/dxg")
-    if report.state == ToolkitState.NONE and not gpu:
-        return ok("not installed, and no GPU to hand out")
-    return _toolkit(report)
-
-
-def _cdi_files(machine: Machine) -> Iterator[str]:
-    for folder in CDI:
-        for name in machine.names(folder):
-            path = f"{folder}/{name}"
-            try:
-                if name.endswith((".yaml", ".json")) and CDI_KIND in (machine.text(path) or ""):
-                    yield path
-            except Unreadable:
-                continue
+    """The NVIDIA Container Toolkit, as root found it and as a container that uses the GPU did."""
+    if machine.root is None:
+        return unknown("not known without a running gpud", "gpud up")
+    containers = machine.root.containers
+    if containers is None or containers.toolkit is None:
+        return ok("not looked for: gpud runs no GPU containers")
+    return combined(_toolkit(containers.toolkit), _container_run(machine))
 
 
 def _toolkit(report: ToolkitReport) -> Finding:
@@ -262,17 +215,6 @@ def _desktop(machine: Machine) -> bool:
 def _socket_path(machine: Machine) -> str:
     """Return the place of the socket of gpud's dockerd."""
     return str(machine.at(machine.settings.dockerd.socket))
-
-
-def _daemon_json(machine: Machine) -> tuple[DaemonJson, str | None]:
-    """Return the content of ``daemon.json``, and what is wrong with the file."""
-    text = machine.text(DAEMON_JSON) or ""
-    try:
-        return msgspec.json.decode(text.strip() or "{}", type=DaemonJson), None
-    except msgspec.ValidationError as error:
-        return DaemonJson(), f"{DAEMON_JSON} is not what dockerd expects: {error}"
-    except (msgspec.DecodeError, RecursionError) as error:
-        return DaemonJson(), f"{DAEMON_JSON} is not JSON: {error}"
 
 
 def ask_version(path: str) -> tuple[SocketState, str | None]:

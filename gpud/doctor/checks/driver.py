@@ -1,6 +1,6 @@
 """Checks of the driver: its device, its version, which Windows replaces overnight, its telemetry.
 
-The readings are the running agent's, else those of the NVML helper that an agent would start.
+The readings are the running agent's.
 """
 
 from __future__ import annotations
@@ -8,25 +8,17 @@ from __future__ import annotations
 import os
 import re
 import stat
-import sys
-from pathlib import Path
 
-import msgspec
-
-from gpud import gpu_lock
-from gpud.core import exposure
 from gpud.core.advice import Platform, Situation
 from gpud.core.exposure import MARKS, PREFIX, STORE
 from gpud.core.health import Level
 from gpud.core.sample import Absent
-from gpud.core.settings import NVML_LOCK
 from gpud.core.telemetry import LEVELS, SEES_A_GPU
 from gpud.doctor.finding import (
     Finding,
     advice,
     check,
     combined,
-    no_answer,
     not_looked,
     ok,
     problem,
@@ -34,17 +26,12 @@ from gpud.doctor.finding import (
 )
 from gpud.doctor.machine import Machine
 from gpud.document.status import Status
-from gpud.document.telemetry import ReadingReport, SourceReport, TelemetryReport
+from gpud.document.telemetry import SourceReport
 from gpud.show import gpus
 
 DEVICE = "/dev/dxg"
-BUS = "/sys/bus/pci/devices"
 MODULE = "/proc/driver/nvidia/version"
 NVML = "nvml"
-LIBRARIES = ("/usr/lib/wsl/lib/libnvidia-ml.so.1", "libnvidia-ml.so.1")
-OLDEST_DRIVER = 495
-"""The first Windows driver with CUDA on WSL. Source: NVIDIA's guide to CUDA on WSL."""
-OLDEST_KERNEL = (5, 10)
 MEANING = {
     "blocked_by_the_operating_system": "the system keeps programs from the GPU",
     "crashed": "the driver's library ended the process that asked it",
@@ -85,16 +72,15 @@ def dxg(machine: Machine) -> Finding:
     return ok("there")
 
 
-@check(90, "driver", may_block=True)  # the driver, and Windows' driver store
+@check(90, "driver", may_block=True)  # Windows' driver store
 def driver(machine: Machine) -> Finding:
-    """The NVIDIA driver's version, its folders in Windows' store, and the kernel it must fit."""
-    status = _status(machine)
-    if isinstance(status, Finding):
-        return status
+    """The NVIDIA driver's version, its folders in Windows' store, and the module on plain Linux."""
+    status = machine.agent
+    if reason := _untold(machine):
+        return reason
     version = _version(machine, status)
     if machine.wsl == "2":
-        folders = _folders(machine, _fact(status, "driver_folder"))
-        return combined(version, folders, _kernel(machine.kernel))
+        return combined(version, _folders(machine, _fact(status, "driver_folder")))
     return combined(version, _module(machine, status))
 
 
@@ -104,10 +90,6 @@ def _version(machine: Machine, status: Status) -> Finding:
         if machine.no_gpu is not None and not machine.settings.nvml.library:
             return ok(machine.no_gpu)
         return _no_version(machine, status)
-    major = re.match(r"[0-9]{1,6}", version)
-    if machine.wsl == "2" and major is not None and int(major[0]) < OLDEST_DRIVER:
-        evidence = f"driver {version}: CUDA in WSL began with {OLDEST_DRIVER}"
-        return problem(evidence, machine.fix(Situation.TOO_OLD))
     library, cuda = _fact(status, "nvml_version"), _fact(status, "cuda_version")
     side = library if machine.wsl == "2" and library != version else None
     evidence = f"driver {version}{f' (WSL side {side})' if side else ''}"
@@ -154,19 +136,12 @@ def _module(machine: Machine, status: Status) -> Finding | None:
     return problem(evidence, machine.fix(Situation.MISMATCH))
 
 
-def _kernel(release: str) -> Finding:
-    version = re.match(r"(\d{1,4})\.(\d{1,4})", release)
-    if version is not None and (int(version[1]), int(version[2])) < OLDEST_KERNEL:
-        return advice(f"WSL kernel {release} is old", "from Windows: wsl --update")
-    return ok(f"WSL kernel {release}")
-
-
-@check(95, "telemetry", may_block=True)  # the driver
+@check(95, "telemetry")
 def telemetry(machine: Machine) -> Finding:
     """Source of the GPU's temperature, power and clocks, and why it is not a better one."""
-    status = _status(machine)
-    if isinstance(status, Finding):
-        return status
+    status = machine.agent
+    if reason := _untold(machine):
+        return reason
     if _nvml(status).reason is not None:
         if machine.no_gpu is not None and not machine.settings.nvml.library:
             return ok(f"no GPU, and none expected: {machine.no_gpu}")
@@ -198,32 +173,12 @@ def _nvml_silent(machine: Machine, status: Status) -> Finding:
         return advice(f"NVML is silent, the values come from {source}; {why}", fix)
     if not _gpu_expected(machine, status):
         return ok("no GPU, and none expected")
-    if machine.root is None and not machine.settings.nvml.library:
-        return advice(f"NVML is silent, and no gpud runs that could ask elsewhere; {why}", fix)
     return problem(f"nothing tells how the GPU is; {why}", fix)
 
 
 def _gpu_expected(machine: Machine, status: Status) -> bool:
-    """Say whether something points to a GPU here, by the agent's reading or by its own rules."""
-    if exposed := _fact(status, "exposed"):
-        return exposed == "yes"
-    if machine.settings.nvml.library:
-        return True
-    if machine.wsl == "2":
-        facts = machine.stat(DEVICE)
-        device = facts is not None and stat.S_ISCHR(facts.st_mode)
-        enabled = machine.wsl_switch("gpu", "enabled") is not False
-        return exposure.on_wsl(device=device, enabled=enabled) == "yes"
-    cards = () if machine.container else machine.names(BUS)
-    kinds = (
-        (machine.text(f"{BUS}/{card}/vendor") or "", machine.text(f"{BUS}/{card}/class") or "")
-        for card in cards
-    )
-    return exposure.on_linux(machine.names("/dev"), kinds) == "yes"
-
-
-class _HelperAnswer(SourceReport, frozen=True):
-    readings: tuple[ReadingReport, ...] | None = None
+    """Say whether something points to a GPU here, by the agent's reading."""
+    return bool(machine.settings.nvml.library) or _fact(status, "exposed") == "yes"
 
 
 def _gpu_visible(status: Status) -> bool:
@@ -242,43 +197,12 @@ def _fact(status: Status, name: str) -> str | None:
     return next((value for value in values if isinstance(value, str)), None)
 
 
-def _status(machine: Machine) -> Status | Finding:
-    """Return the agent's status, or one with the helper's answer if no gpud runs. Errors: none.
-
-    A finding instead: the agent has no telemetry yet, or never will.
-    """
-    if machine.root is None:
-        return _from_helper(machine)
-    if machine.agent.telemetry.sources:
-        return machine.agent
+def _untold(machine: Machine) -> Finding | None:
+    """Say why the agent has no telemetry; None if it has."""
+    if machine.root is not None and machine.agent.telemetry.sources:
+        return None
     if set(LEVELS[1:]) <= set(machine.settings.telemetry.disabled):
         return ok("every source is switched off: [telemetry] disabled")
+    if machine.no_gpu is not None:
+        return ok(machine.no_gpu)
     return not_looked(machine)
-
-
-def _from_helper(machine: Machine) -> Status | Finding:
-    """Send one request to the NVML helper, which ends with its input.
-
-    None is started while an earlier one stays in the driver.
-    """
-    if left := gpu_lock.holder_elsewhere(Path(machine.settings.run_dir, "agent", NVML_LOCK)):
-        hangs = SourceReport(
-            reason="stuck",
-            detail=f"not asked: {left} stays in a call of NVML",
-            fix=machine.fix(Situation.HUNG),
-        )
-        return Status(telemetry=TelemetryReport(LEVELS[0], None, {NVML: hangs}))
-    configured = machine.settings.nvml.library
-    places = [configured] if configured else [str(machine.at(LIBRARIES[0])), LIBRARIES[1]]
-    options = ["-I", "-m", "gpud.agent.telemetry.nvml", f"--platform={machine.platform}"]
-    if leave := machine.settings.cuda.leaves_hung(machine.kernel):
-        options.append("--budget-s=0")  # without an alarm of its own
-    ended = machine.run([sys.executable, *options, *places], stdin="{}\n", kill=not leave)
-    try:
-        answer = msgspec.json.decode(ended.stdout, type=_HelperAnswer)
-    except (msgspec.DecodeError, RecursionError):
-        answer = _HelperAnswer(reason="crashed", detail=f"NVML ended with {ended.code}")
-    if ended.code is None:
-        return no_answer(machine.command_limit_s)
-    level = LEVELS[0] if answer.readings is None else NVML
-    return Status(telemetry=TelemetryReport(level, None, {NVML: answer}, answer.readings or ()))

@@ -1,29 +1,22 @@
-"""Checks of gpud itself: supervisor and agent, settings, group, history on disk, and port."""
+"""Checks of gpud itself: supervisor and agent, settings and port."""
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpud import portholder, regular_file, settings_files
+from gpud import portholder, settings_files
 from gpud.core.errors import ConfigError
 from gpud.core.health import Level
-from gpud.core.http_settings import VERIFIED, HttpSettings
 from gpud.core.report import RootReport
-from gpud.core.settings import GROUP, config_path
+from gpud.core.settings import config_path
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
 from gpud.doctor.machine import Machine
 from gpud.reports import NOT_RUNNING
 from gpud.words import next_on_battery, unmeasured
 
-ELSEWHERE = {"alerts", "containers", "cuda", "dockerd", "http", "nvml", "settings", "store"}
+ELSEWHERE = {"containers", "cuda", "dockerd", "http", "nvml", "settings"}
 """Components with a check of their own."""
-FILE = "gpud.db"
-MAGIC = b"SQLite format 3\0"
-MIB = 1024 * 1024
-LEAST_FREE, LITTLE_FREE = 100 * MIB, 1024 * MIB
 BROKEN = "mend that line; `gpud config check` reads the file again, `sudo gpud restart` uses it"
 
 
@@ -85,126 +78,24 @@ def settings(machine: Machine) -> Finding:
     return ok(f"as in {path}, or as they are by default{rest}")
 
 
-@check(115, GROUP)
-def users(machine: Machine) -> Finding:
-    """Group whose members may ask gpud without a password: history, alerts, probe, logs."""
-    person = machine.person
-    if not machine.installed:
-        return ok("a development run serves its own user")
-    if person.uid == 0:
-        return ok("root may ask")
-    group = machine.account("/etc/group", GROUP)
-    if group is None:
-        return problem(f"there is no group {GROUP}", "run deploy/install again")
-    user = machine.account("/etc/passwd", person.name)
-    if person.name in group[-1].split(",") or (user is not None and user[3] == group[2]):
-        return ok(f"you are in the group {GROUP}")
-    fix = f"sudo usermod -aG {GROUP} {person.name} (works at once in shells that are open)"
-    return advice(f"you are not in the group {GROUP}", fix)
-
-
-@check(180, "store")
-def store(machine: Machine) -> Finding:
-    """File of the history, its size, its last write, and the free space beside it."""
-    folder = machine.settings.state_dir
-    health = machine.unwell("store")
-    fix = (health and health.fix) or "gpud status says more"
-    written = problem(str(health.detail), fix) if health else None
-    return combined(_database(machine, f"{folder}/{FILE}"), written, _free_space(folder))
-
-
-def _database(machine: Machine, place: str) -> Finding:
-    try:
-        facts = os.lstat(place)
-        if not stat.S_ISREG(facts.st_mode):
-            return problem(f"{place} is no plain file", f"move {place} away; gpud restart")
-        if regular_file.read(place, len(MAGIC)) not in {MAGIC, b""}:
-            fix = "gpud restart: it puts the file aside and begins a new history"
-            return problem(f"{place} is no SQLite database", fix)
-        log = Path(f"{place}-wal")
-        written_s = max(facts.st_mtime, log.stat().st_mtime if log.exists() else 0.0)
-    except FileNotFoundError:
-        return ok(f"{place} is not there yet: gpud makes it when it measures")
-    except PermissionError:
-        return _closed_database(machine, place)
-    except OSError as error:
-        return unknown(f"{place} cannot be read: {error.strerror}", "look at its disk")
-    age = _age(max(machine.now.wall_s - written_s, 0.0))
-    return ok(f"{place}, {facts.st_size / MIB:.1f} MiB, last write {age} ago")
-
-
-def _closed_database(machine: Machine, place: str) -> Finding:
-    """Pass on what the agent says of a file that is not for everybody."""
-    evidence = f"{place} is not for you to read, as it should be"
-    health, size = machine.health("store"), machine.agent.store
-    if health is None or health.level != Level.OK:
-        return unknown(evidence, "`sudo gpud doctor` looks at the file itself")
-    words = f": {size.n_bytes / MIB:.1f} MiB, {size.runs:,} runs" if size else ""
-    return ok(f"{evidence}; the agent writes to it{words}")
-
-
-def _free_space(folder: str) -> Finding | None:
-    """Check the space for ordinary users where the folder is, or will be."""
-    while folder not in {"", "/"} and not os.path.isdir(folder):  # noqa: PTH112
-        folder = os.path.dirname(folder)  # noqa: PTH120
-    try:
-        facts = os.statvfs(folder or "/")
-    except OSError:
-        return None
-    free = facts.f_bavail * facts.f_frsize
-    if free >= LITTLE_FREE:
-        return None
-    fix = "make room: `docker system df` shows what images and volumes take"
-    evidence = f"{free / MIB:.0f} MiB free for {folder}"
-    return problem(evidence, fix) if free < LEAST_FREE else advice(evidence, fix)
-
-
-def _age(seconds: float) -> str:
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
 @check(190, "port")
 def port(machine: Machine) -> Finding:
     """Address of gpud: gpud serves it, or it is free; else the process that holds it."""
-    http = machine.settings.http
-    if http.port == 0:
-        return ok("port 0: the kernel chooses one at each start")
-    if machine.root is None:
-        return _free(machine)
-    health = machine.health("http")
-    if health is None:  # it may listen before it says so
+    http, health = machine.settings.http, machine.health("http")
+    if machine.root is not None and health is not None and health.level == Level.OK:
+        return ok(f"{machine.agent.url or http.url}, served by gpud's agent")
+    if machine.root is not None and health is None:  # it may listen before it says so
         evidence = f"{http.listen}: the agent has not said yet whether it listens there"
         return unknown(evidence, "ask again in a moment")
-    if health.level == Level.OK:
-        return ok(f"{machine.agent.url or http.url}, served by gpud's agent{_credentials(http)}")
-    make = problem if health.level == Level.FAILED else advice
-    evidence = health.detail or f"{http.listen} cannot be had"
-    if health.reason == portholder.IN_USE:  # whoever asks may see more processes than the agent
-        listener = portholder.listener_of(http.port, machine.at("/"))
-        if listener != portholder.UNNAMED:
-            evidence = portholder.taken_message(http.listen, listener)
-    return make(evidence, health.fix or _another_port(http))
-
-
-def _free(machine: Machine) -> Finding:
-    http = machine.settings.http
     listener = portholder.listener_of(http.port, machine.at("/"))  # no connection is made
-    if listener is None:
-        return ok(f"{http.listen} is free")
-    evidence = f"{http.listen} is held by {listener}, and gpud is not running"
-    return problem(evidence, _another_port(http))
-
-
-def _credentials(http: HttpSettings) -> str:
-    required = ["a password"] if http.basic_auth_users else []
-    if http.tls_server_config.client_auth_type == VERIFIED:
-        required.append("a certificate")
-    return f"; it asks for {' and '.join(required)}" if required else ""
-
-
-def _another_port(http: HttpSettings) -> str:
     number = http.port + 1 & 0xFFFF or 9946
-    return f'stop it, or choose another: [http] listen = "127.0.0.1:{number}"'
+    fix = f'stop it, or choose another: [http] listen = "127.0.0.1:{number}"'
+    if health is not None:
+        evidence = health.detail or f"{http.listen} cannot be had"
+        if health.reason == portholder.IN_USE and listener != portholder.UNNAMED:
+            evidence = portholder.taken_message(http.listen, listener)
+        make = problem if health.level == Level.FAILED else advice
+        return make(evidence, health.fix or fix)
+    if http.port == 0 or listener is None:
+        return ok(f"{http.listen} is free")
+    return problem(f"{http.listen} is held by {listener}, and gpud is not running", fix)

@@ -1,22 +1,14 @@
-"""Checks of the installation: what root runs, the sudo rules and the shell hook."""
+"""Checks of the sudo rules and of the shell hook."""
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from collections.abc import Iterator
-from itertools import islice
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
-import gpud
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
-from gpud.doctor.machine import Machine, writable_by_others
+from gpud.doctor.machine import Machine
 
-TREE = "/opt/gpud"
-ALSO = ("/etc/gpud/gpud.toml", "/etc/sudoers.d")
-MOST_FILES = 20_000
-MOST_SHOWN = 3
 PREFIX = "/opt/gpud/"
 COMMANDS = frozenset(f"{PREFIX}bin/gpud {verb}" for verb in ("up", "down", "restart"))
 ROOT_BY_ARGUMENTS = frozenset(
@@ -47,7 +39,7 @@ def sudo_rule(machine: Machine) -> Finding:
         return ok("no sudo here; a development run needs none")
     # sudo lists a person's own rules without a password when one of them needs none.
     other = ["-U", person.name] if machine.environ.get("SUDO_UID") == str(person.uid) else []
-    listing = machine.run([sudo, "-n", "-l", *other])
+    listing = machine.run(sudo, "-n", "-l", *other)
     if listing.code is None:
         return unknown(f"sudo -n -l: {listing.stderr}")
     commands = list(_as_root(listing.stdout))
@@ -104,55 +96,6 @@ def _too_wide(command: str) -> Finding | None:
     return None
 
 
-@check(150, "installation")
-def installation(machine: Machine) -> Finding:
-    """No component that root runs is writable by anybody else."""
-    if not machine.installed:
-        return ok(f"a development run in {machine.settings.home}: it is yours, all of it")
-    if not machine.exists(TREE):
-        return problem(f"{TREE} is not there, and gpud's files begin at /", "run deploy/install")
-    paths = dict.fromkeys([*_with_parents(machine, TREE, *ALSO), *_below_tree(machine)])
-    writable = [f"{path} ({why})" for path in paths if (why := _not_roots(machine.at(path)))]
-    if not writable:
-        return ok(f"everything on the path of {TREE} belongs to root alone")
-    more = len(writable) - MOST_SHOWN
-    shown = ", ".join(writable[:MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
-    fix = f"sudo chown root:root PATH; sudo chmod go-w PATH; better: remove {TREE}, deploy/install"
-    return problem(f"not root's alone: {shown}", fix)
-
-
-def _not_roots(path: Path) -> str | None:
-    """Say why another user than root can change a file; None if none can."""
-    try:
-        facts = path.lstat()
-    except OSError:
-        return None
-    if facts.st_uid != 0:
-        return f"owner {facts.st_uid}"
-    return None if stat.S_ISLNK(facts.st_mode) else writable_by_others(facts)
-
-
-def _below_tree(machine: Machine) -> Iterator[str]:
-    """Yield every path below the installed tree, and those its links lead to."""
-    root = str(machine.at("/")).rstrip("/")
-    places = (
-        f"{folder}/{name}"
-        for folder, folders, files in os.walk(machine.at(TREE))
-        for name in (*folders, *files)
-    )
-    for place in islice(places, MOST_FILES):
-        yield place.removeprefix(root)
-        if os.path.islink(place):  # noqa: PTH114  # thousands
-            yield from _with_parents(machine, os.path.realpath(place).removeprefix(root))
-
-
-def _with_parents(machine: Machine, *paths: str) -> Iterator[str]:
-    for path in paths:
-        for part in (*reversed(PurePosixPath(path).parents), path):
-            if os.path.lexists(machine.at(str(part))):
-                yield str(part)
-
-
 @check(160, "shell hook")
 def shell_hook(machine: Machine) -> Finding:
     """Marked block in the login shell's own file: whole, current, once, and reached."""
@@ -166,17 +109,15 @@ def shell_hook(machine: Machine) -> Finding:
         if not machine.installed:
             return ok(f"none in {files[0]}; a development run needs none")
         return advice(f"none in {files[0]}: an opened shell does not start gpud", HOOK_INSTALL)
-    if len(hooks) > 1:
-        return problem(f"more than one block: {', '.join(hooks)}", "remove all but one")
-    [(name, text)] = hooks.items()
+    name, text = next(iter(hooks.items()))
     profile = _profile(machine) if shell == "bash" else None
-    return combined(_block(name, text, _snippet(machine, SNIPPETS[shell])), profile)
+    return combined(_block(name, text, machine.text(f"{SHARE}/{SNIPPETS[shell]}")), profile)
 
 
 def _hook_files(machine: Machine, shell: str) -> tuple[str, ...]:
     home = machine.person.home.rstrip("/")
     if shell == "fish":
-        return f"{home}/.config/fish/conf.d/gpud.fish", f"{home}/.config/fish/config.fish"
+        return (f"{home}/.config/fish/conf.d/gpud.fish",)
     if shell == "zsh":
         return (f"{(machine.environ.get('ZDOTDIR') or home).rstrip('/')}/.zshrc",)
     return (f"{home}/.bashrc",)
@@ -184,22 +125,16 @@ def _hook_files(machine: Machine, shell: str) -> tuple[str, ...]:
 
 def _block(name: str, text: str, snippet: str | None) -> Finding:
     """Compare the block in a file with the one of this gpud."""
-    lines = [line.rstrip() for line in text.splitlines()]
-    stripped = [line.strip() for line in lines]
-    if stripped.count(BEGIN) > 1 or stripped.count(END) > 1:
-        return problem(f"{name} holds the block more than once", f"remove all but one in {name}")
-    begin = stripped.index(BEGIN) if BEGIN in stripped else len(lines)
-    if END not in stripped[begin:]:
-        return problem(
-            f"{name} holds half a block: one of its two marks is missing",
-            f"remove what is left of it in {name}, then deploy/install",
-        )
-    if snippet is None:
-        return ok(f"in {name}")
-    block = lines[begin : stripped.index(END) + 1]
-    if block != [line.rstrip() for line in snippet.strip().splitlines()]:
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        evidence = f"{name} holds half a block, or more than one"
+        return problem(evidence, f"remove what is left of it in {name}, then deploy/install")
+    block = text.partition(BEGIN)[2].partition(END)[0]
+    if (
+        snippet is not None
+        and block.split() != snippet.partition(BEGIN)[2].partition(END)[0].split()
+    ):
         return advice(f"{name} holds the block of another version", "deploy/install replaces it")
-    return ok(f"in {name}, current")
+    return ok(f"in {name}")
 
 
 def _profile(machine: Machine) -> Finding | None:
@@ -212,13 +147,3 @@ def _profile(machine: Machine) -> Finding | None:
         f"{name} does not read .bashrc: a login shell, which WSL opens, misses the hook",
         f"add to ~/{name}: [ -f ~/.bashrc ] && . ~/.bashrc",
     )
-
-
-def _snippet(machine: Machine, name: str) -> str | None:
-    """Return the block of this gpud: from the checkout, else from where it is installed."""
-    checkout = Path(gpud.__file__).resolve().parent.parent
-    if not machine.installed:
-        for place in (checkout / name, checkout / "deploy" / name):
-            if place.is_file():
-                return place.read_text()
-    return machine.text(f"{SHARE}/{name}")

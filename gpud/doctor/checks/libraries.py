@@ -6,37 +6,14 @@ package in the distribution wins there, and finds no GPU.
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import signal
-import sys
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
-import msgspec
-
-from gpud import gpu_lock
-from gpud.core.advice import Platform, Situation
-from gpud.core.errors import GpudError
-from gpud.core.sample import Job
-from gpud.core.wsl import is_wsl2
-from gpud.doctor.finding import (
-    Finding,
-    advice,
-    check,
-    combined,
-    no_answer,
-    not_looked,
-    ok,
-    problem,
-    unknown,
-)
+from gpud.core.advice import Situation
+from gpud.doctor.finding import Finding, advice, check, combined, not_looked, ok, problem
 from gpud.doctor.machine import Machine
 from gpud.document.machine import CudaReport
-from gpud.known_issues.catalogue import catalogue
-from gpud.known_issues.matching import MachineFacts, boot_grace_s
-from gpud.uptime import boot_rest_s
 
 CUDA, NVML = "libcuda.so.1", "libnvidia-ml.so.1"
 WSL_FOLDER = "/usr/lib/wsl/"
@@ -44,8 +21,6 @@ PLACES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64
 """Where packages of a distribution put theirs."""
 CACHE = "/etc/ld.so.cache"
 ARCHITECTURES = {"x86_64": "x86-64", "aarch64": "AArch64"}
-NEVER_S = 60.0
-"""The child does GPU work and is not killed: it ends itself after its start limit."""
 _CACHED = re.compile(r"^\t(?P<name>\S+) \((?P<kind>[^)]*)\) => (?P<path>.+)$", re.MULTILINE)
 
 
@@ -61,7 +36,7 @@ class LibraryFiles:
     others: tuple[str, ...]  # those that are not WSL's
 
 
-@check(70, "libcuda", may_block=True)  # the driver
+@check(70, "libcuda", may_block=True)  # LD_LIBRARY_PATH may lead to a Windows drive
 def libcuda(machine: Machine) -> Finding:
     """The file that is really loaded, its GPUs, and a stray libcuda or libnvidia-ml beside it."""
     library = _files(machine, CUDA, machine.settings.cuda.library)
@@ -70,78 +45,13 @@ def libcuda(machine: Machine) -> Finding:
 
 
 def _offered(machine: Machine, library: LibraryFiles) -> Finding:
-    """Take the running agent's inventory, else ask a probe child for the GPUs."""
-    if machine.root is None:
-        return _from_child(machine, library)
-    if machine.agent.cuda is not None:
+    """Pass on the running agent's inventory."""
+    if machine.root is not None and machine.agent.cuda is not None:
         return _inventory(machine, machine.agent.cuda, library)
     if health := machine.unwell("cuda"):
         fix = health.fix or machine.fix(Situation.HUNG)
         return problem(f"the agent says: {health.detail}", fix)
-    return not_looked(machine)
-
-
-def _from_child(machine: Machine, library: LibraryFiles) -> Finding:
-    """Ask a probe child, which makes no context."""
-    grace_s = machine.settings.gate.boot_grace_s
-    if grace_s:  # which GPU it is only CUDA could tell
-        facts = MachineFacts(str(Platform.WSL2), kernel=machine.kernel or None)
-        grace_s = max(grace_s, boot_grace_s(catalogue(), facts))
-    if is_wsl2(machine.kernel) and boot_rest_s(grace_s, machine.settings.sysroot):
-        return unknown(f"not asked in the first {grace_s:g} s of WSL", "ask again in a minute")
-    return _alone(machine, library)
-
-
-def _alone(machine: Machine, library: LibraryFiles) -> Finding:
-    """Ask a probe child while nothing else does, as every piece of GPU work does."""
-    try:
-        with gpu_lock.taken(Path(machine.settings.run_dir)) as lock:
-            return _listed(machine, library, lock)
-    except gpu_lock.LockTakenError as taken:
-        if taken.stuck:
-            return problem(f"{taken} and does not go away", machine.fix(Situation.HUNG))
-        return unknown(f"not asked: {taken}, has the GPU", "ask again in a moment")
-    except GpudError as error:
-        return unknown(f"not asked: {error}", error.fix)
-    except OSError as error:
-        return unknown(f"not asked: cannot take gpud's lock: {error.strerror}")
-
-
-def _listed(machine: Machine, library: LibraryFiles, lock: int | None) -> Finding:
-    """Have a probe child, which inherits the lock, list the GPUs."""
-    settings, limit_s = machine.settings, machine.command_limit_s
-    leave = settings.cuda.leaves_hung(machine.kernel)
-    job = Job(
-        cuda_library=settings.cuda.library,
-        sysroot=settings.sysroot,
-        start_limit_s=limit_s,
-        alarm=not leave,
-    )
-    limit_s = limit_s if leave else NEVER_S
-
-    def note(pid: int) -> None:
-        if lock is not None:
-            overdue_s = settings.cuda.start_limit_s if leave else limit_s
-            gpu_lock.hand_over(lock, pid, overdue_s, "inventory")
-
-    ended = machine.run(
-        [sys.executable, "-I", "-m", "gpud.child", "--serve"],
-        stdin=json.dumps(asdict(job)),
-        limit_s=limit_s,
-        kill=not leave,
-        pass_fds=() if lock is None else (lock,),
-        started=note,
-    )
-    try:
-        return _inventory(machine, msgspec.json.decode(ended.stdout, type=CudaReport), library)
-    except (msgspec.DecodeError, RecursionError):
-        if ended.code in {None, -signal.SIGALRM}:
-            return no_answer(machine.command_limit_s)
-        if ended.code is not None and ended.code < 0:
-            place = library.configured or library.wsl or library.linker or CUDA
-            fix = machine.fix(Situation.AGAIN)
-            return problem(f"{place} ended the process that asked it", fix)
-        return unknown(f"the probe child says: {ended.stderr.strip()[-200:]}")
+    return not_looked(machine) if machine.no_gpu is None else ok(machine.no_gpu)
 
 
 def _inventory(machine: Machine, inventory: CudaReport, library: LibraryFiles) -> Finding:
@@ -228,7 +138,7 @@ def _cached(machine: Machine, name: str) -> list[str]:
     """Read the linker's cache with ldconfig, which changes nothing."""
     if not os.path.isfile(machine.at(CACHE)):  # noqa: PTH113
         return []
-    listing = machine.run(["/sbin/ldconfig", "-p", "-C", str(machine.at(CACHE))]).stdout
+    listing = machine.run("/sbin/ldconfig", "-p", "-C", str(machine.at(CACHE))).stdout
     architecture = ARCHITECTURES.get(os.uname().machine, "")
     return [
         entry["path"]

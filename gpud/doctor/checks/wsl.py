@@ -1,24 +1,17 @@
-"""Checks of WSL itself: version, systemd, interop, idle time-outs, cgroups and the clocks."""
+"""Checks of WSL itself: version, systemd, interop and idle time-outs."""
 
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 
 from gpud.core.wsl import Sections, sections
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
-from gpud.doctor.machine import Machine, Unreadable
+from gpud.doctor.machine import Machine
 
-CGROUPS = "/sys/fs/cgroup"
-NO_V1 = "remove `cgroups=v1` from [automount] of /etc/wsl.conf, then from Windows: wsl --shutdown"
 INSTANCE_MS, VM_MS = 15_000, 60_000
 """WSL's idle time-outs unless .wslconfig says otherwise. Source: WSL 2.5.9 and later."""
 NEVER = "in Windows' %UserProfile%\\.wslconfig: [general] instanceIdleTimeout=-1; wsl --shutdown"
 MOST_USERS = 64
-SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
-DAEMONS = ("chronyd", "ntpd", "ntpd-ng", "systemd-timesyn", "openntpd")
-OLDEST_S = 1_735_689_600.0
-"""2025-01-01: a wall clock before that was never set."""
 
 
 @check(10, "WSL version")
@@ -139,48 +132,3 @@ def _milliseconds(settings: Sections, section: str, key: str, default: int) -> i
 
 def _words(milliseconds: int) -> str:
     return "never stops" if milliseconds < 0 else f"stops after {milliseconds / 1000:g} s idle"
-
-
-@check(50, "cgroups")
-def cgroups(machine: Machine) -> Finding:
-    """Version 2, version 1 or none: dockerd does not start without."""
-    mounts = [line.split() for line in (machine.text("/proc/self/mounts") or "").splitlines()]
-    v1_configured = machine.wsl_conf.get("automount", {}).get("cgroups", "") == "v1"
-    if v1_configured and "cgroup_no_v1=all" in (machine.text("/proc/cmdline") or ""):
-        return problem("wsl.conf asks for version 1 and the kernel was started without it", NO_V1)
-    if any(mount[1:3] == [CGROUPS, "cgroup2"] for mount in mounts):
-        return ok("version 2")
-    if any(mount[2:3] == ["cgroup"] for mount in mounts):
-        why = " because wsl.conf asks for it" if v1_configured else ""
-        return advice(
-            f"version 1{why}: new versions of Docker drop it",
-            NO_V1 if v1_configured else "boot with systemd.unified_cgroup_hierarchy=1",
-        )
-    return problem("none is mounted: dockerd does not start", f"mount -t cgroup2 cgroup2 {CGROUPS}")
-
-
-@check(200, "clock")
-def clock(machine: Machine) -> Finding:
-    """Clock source, a clock that was never set, a second time daemon beside WSL's."""
-    source = ok(f"source {(machine.text(SOURCE) or '').strip() or 'unknown'}")
-    never_set = None
-    if machine.now.wall_s < OLDEST_S:
-        words = f"the wall clock says {machine.now.wall_s:.0f} s since 1970"
-        never_set = problem(words, "sudo hwclock -s")
-    return combined(never_set, source, _daemons(machine))
-
-
-def _daemons(machine: Machine) -> Finding | None:
-    """Find a time daemon that fights the one that WSL runs against the host's clock."""
-    if machine.wsl != "2":
-        return None
-    names = set()
-    for pid in filter(str.isdecimal, machine.names("/proc")):
-        with suppress(Unreadable):  # it ended, or is hidden from us
-            names.add((machine.text(f"/proc/{pid}/comm") or "").strip())
-    running = [name for name in DAEMONS if name in names]
-    if not running:
-        return None
-    service = running[0].replace("systemd-timesyn", "systemd-timesyncd")
-    evidence = f"{', '.join(running)} runs beside WSL's own time service, and they fight"
-    return advice(evidence, f"sudo service {service} stop")
