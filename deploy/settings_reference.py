@@ -60,7 +60,6 @@ EXAMPLES: Final = {
     "cuda.hung_child": '"leave"',
     "nvml.library": '"/usr/lib/wsl/lib/libnvidia-ml.so.1"',
     "telemetry.disabled": '["nvidia_smi_exe"]',
-    "telemetry.nvidia_smi": '"/usr/lib/wsl/lib/nvidia-smi"',
     "telemetry.nvidia_smi_exe": '"/mnt/c/Windows/System32/nvidia-smi.exe"',
     "telemetry.pcie_throughput": "true",
     "export.compat": '["dcgm"]',

@@ -33,7 +33,7 @@ def test_path_of_something_else_has_no_text(put: Callable[[Path], object], tmp_p
         put(path)
         assert regular_file.text(path) is None
     assert platform.facts(str(tmp_path)) == {}
-    assert windows.places(str(tmp_path), "x") == (str(tmp_path / "mnt/c/x"),)
+    assert windows.place(str(tmp_path), "x") == str(tmp_path / "mnt/c/x")
 
 
 def test_beginning_of_a_large_file_and_a_file_of_the_kernel_are_read(tmp_path: Path) -> None:

@@ -94,7 +94,6 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where numbers about the GPUs come from; ``gpud.core.telemetry.LEVELS`` names the sources."""
 
     disabled: tuple[str, ...] = ()
-    nvidia_smi: str = ""  # by absolute path; empty: where WSL has it
     nvidia_smi_exe: str = ""  # Windows' own, as this distribution sees it
     pcie_throughput: bool = False  # costs the GPU 20 ms for each direction
 
@@ -104,7 +103,7 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
         for name in self.disabled:
             if name not in sources:
                 raise ValueError(f"disabled: there is no source {name}, only {', '.join(sources)}")
-        absolute(self, "nvidia_smi", "nvidia_smi_exe", empty=True)
+        absolute(self, "nvidia_smi_exe", empty=True)
 
 
 class ExportSettings(msgspec.Struct, frozen=True, kw_only=True):

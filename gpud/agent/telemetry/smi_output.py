@@ -14,8 +14,6 @@ from gpud.agent import children
 from gpud.agent.telemetry import fields, windows
 from gpud.agent.telemetry.codes import CODES
 from gpud.agent.telemetry.fields import FIELDS, plausible, reason_of, scaled
-from gpud.core import advice
-from gpud.core.advice import Situation
 from gpud.core.errors import TelemetryError
 from gpud.core.sample import Absent, Reading
 from gpud.core.text import escaped
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from gpud.agent.children import Ended
-    from gpud.core.advice import Platform
 
 LONGEST_QUOTE: Final = 120
 
@@ -179,16 +176,8 @@ MESSAGES: Final[Mapping[str, str]] = {
     "GPU access blocked by the operating system": "blocked_by_the_operating_system",
     "Driver/library version mismatch": "driver_mismatch",
 }
-"""What it writes where it ends with 1 or 255, as many do in WSL. Source: nvmlErrorString."""
-SITUATIONS: Final[Mapping[str, Situation]] = dict(CODES.values()) | {
-    "invalid_argument": Situation.TOO_OLD,
-    "no_device": Situation.NO_GPU,
-    "interrupt_trouble": Situation.SILENT,
-    "crashed": Situation.TELEMETRY_SILENT,
-    "failed": Situation.TELEMETRY_SILENT,
-    "hung": Situation.HUNG,
-}
-IN_WINDOWS: Final[Mapping[str, str]] = {
+"""What it writes where it ends with 1 or 255. Source: nvmlErrorString."""
+FIXES: Final[Mapping[str, str]] = {
     "invalid_argument": "update the NVIDIA driver in Windows",
     "no_device": "look in Windows' Device Manager: the GPU is disabled or has no driver",
     "power_cable": "switch off and attach the GPU's power cables",
@@ -200,18 +189,10 @@ IN_WINDOWS: Final[Mapping[str, str]] = {
         "restart Windows; if it stays, install the NVIDIA driver there again",
     ),
 }
-"""What helps where Windows itself has the trouble."""
+"""What helps in Windows, by reason."""
 
 
-def exit_fix(reason: str, where: Platform | None) -> str | None:
-    """Return what helps on a platform; None is Windows, where nvidia-smi.exe runs."""
-    if where is None:
-        return IN_WINDOWS.get(reason)
-    situation = SITUATIONS.get(reason)
-    return None if situation is None else advice.words(situation, where)
-
-
-def exit_error(ended: Ended, source: str, where: Platform | None) -> TelemetryError:
+def exit_error(ended: Ended, source: str) -> TelemetryError:
     """Return the error for an exit code other than 0; negative: a signal."""
     code = ended.code or 0
     output = windows.text(ended.stdout).strip() or windows.text(ended.stderr).strip()
@@ -219,7 +200,7 @@ def exit_error(ended: Ended, source: str, where: Platform | None) -> TelemetryEr
     if code < 0:
         reason, message = "crashed", f"{source}: killed by {children.signal_name(-code)}"
     elif code in {NOT_STARTED, 255}:
-        default = "interop_failed" if code == NOT_STARTED and where is None else "failed"
+        default = "interop_failed" if code == NOT_STARTED else "failed"
         reason = next((MESSAGES[words] for words in MESSAGES if words in output), default)
     message += f", {reason.replace('_', ' ')}{_quoted(output.partition(chr(10))[0])}"
-    return TelemetryError(message, reason=reason, fix=exit_fix(reason, where))
+    return TelemetryError(message, reason=reason, fix=FIXES.get(reason))

@@ -1,4 +1,4 @@
-"""Windows programs started from WSL: their environment, drives and output, and two versions.
+"""Windows programs started from WSL: their environment, place and output, and two versions.
 
 WSL starts them through a socket that each of its sessions serves, named in ``WSL_INTEROP``. The
 agent belongs to no session and has a clean environment, so it takes the newest one that lives.
@@ -24,13 +24,11 @@ from gpud.core import wsl
 from gpud.core.errors import TelemetryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
 SYSTEM: Final = "Windows/System32"
 DEADLINE_S = 10.0
 REGISTRATIONS = ("WSLInterop", "WSLInterop-late")
-DRIVES = frozenset({"9p", "drvfs", "virtiofs"})
-"""The file systems that bring a drive of Windows."""
 _SOCKET = re.compile(r"(\d{1,10})_interop", re.ASCII)
 _VERSION = re.compile(r"(?<![\d.])\d{1,6}(?:\.\d{1,6}){2,3}(?![\d.])", re.ASCII)
 _BRACKETS = re.compile(r"\[([^\[\]]{0,80})\]")
@@ -89,29 +87,11 @@ def _accepts(path: Path) -> bool:
     return True
 
 
-def drives(mounts: str, root: str) -> tuple[str, ...]:
-    """List where drives of Windows are mounted below ``root``, C: first and always.
-
-    Shapes: ``mounts`` is the text of ``/proc/mounts``. Other file systems that happen to lie there
-    are none, and C: may be told in words this does not know.
-    """
-    places = set()
-    for line in mounts.splitlines():
-        _, place, kind, *_ = (*line.split(), "", "", "")
-        if kind in DRIVES and re.fullmatch(re.escape(root) + "/[a-z]", place):
-            places.add(place)
-    return (f"{root}/c", *sorted(places - {f"{root}/c"}))
-
-
-def places(sysroot: str, program: str) -> tuple[str, ...]:
-    """Return where ``program``, a path on a drive of Windows, may lie, on C: first.
-
-    No drive is looked at: they come over 9p.
-    """
+def place(sysroot: str, program: str) -> str:
+    """Return where ``program``, a path on Windows' drive C:, lies. No drive is looked at."""
     root = Path(sysroot)
     mount = wsl.mounts_at(wsl.sections(_text(root / "etc/wsl.conf")))
-    places = drives(_text(root / "proc/mounts"), mount)
-    return tuple(f"{root / place.lstrip('/')}/{program}" for place in places)
+    return f"{root / mount.lstrip('/')}/c/{program}"
 
 
 def text(data: bytes) -> str:
@@ -152,22 +132,20 @@ async def versions(
     WSL only, once, when nothing waits for it.
     """
 
-    async def output(
-        paths: Sequence[str], *arguments: str, env: Mapping[str, str] = ENVIRONMENT
-    ) -> str:
+    async def output(path: str, *arguments: str, env: Mapping[str, str] = ENVIRONMENT) -> str:
         spawned()
         try:
             ended = await children.run_program(
-                paths, arguments, deadline_s=deadline_s, environment=env
+                (path,), arguments, deadline_s=deadline_s, environment=env
             )
         except OSError as error:
-            log.info("windows_silent", program=paths[0], detail=str(error))
+            log.info("windows_silent", program=path, detail=str(error))
             return ""
         if ended.code:
-            log.info("windows_silent", program=paths[0], code=ended.code, killed=ended.killed)
+            log.info("windows_silent", program=path, code=ended.code, killed=ended.killed)
         return text(ended.stdout) if ended.code == 0 else ""
 
-    wslinfo = (str(Path(sysroot, "usr/bin/wslinfo")),)
+    wslinfo = str(Path(sysroot, "usr/bin/wslinfo"))
     versions = {"wsl_version": wsl_version(await output(wslinfo, "--wsl-version"))}
     try:
         env = environment(sysroot)
@@ -175,10 +153,10 @@ async def versions(
         log.info("windows_silent", reason=error.reason, detail=str(error))
     else:
         if versions["wsl_version"] is None:
-            paths = places(sysroot, f"{SYSTEM}/wsl.exe")
-            versions["wsl_version"] = wsl_version(await output(paths, "--version", env=env))
-        paths = places(sysroot, f"{SYSTEM}/cmd.exe")
-        versions["windows_build"] = windows_build(await output(paths, "/d", "/c", "ver", env=env))
+            path = place(sysroot, f"{SYSTEM}/wsl.exe")
+            versions["wsl_version"] = wsl_version(await output(path, "--version", env=env))
+        path = place(sysroot, f"{SYSTEM}/cmd.exe")
+        versions["windows_build"] = windows_build(await output(path, "/d", "/c", "ver", env=env))
     return {name: value for name, value in versions.items() if value is not None}
 
 

@@ -11,9 +11,8 @@ from gpud.agent import platform
 from gpud.agent.state.board import Board
 from gpud.agent.telemetry.answers import Answer
 from gpud.agent.telemetry.collection import SourceContext
-from gpud.agent.telemetry.smi import NvidiaSmi, SmiProgram
 from gpud.agent.telemetry.smi_output import COLUMNS
-from gpud.core.advice import Platform
+from gpud.agent.telemetry.sources.nvidia_smi_exe import NvidiaSmi
 from gpud.core.clock import Instant
 from gpud.core.sample import Absent, Reading
 from gpud.core.settings import parse
@@ -53,15 +52,6 @@ def line(**changed: str) -> str:
     cells = CELLS | {name.replace("__", "."): cell for name, cell in changed.items()}
     names = ["index", "count", *(column.name for column in COLUMNS)]
     return ", ".join(cells.get(name, "[N/A]") for name in names)
-
-
-class ScriptedSmi(NvidiaSmi):
-    """A source that starts the program at ``path``."""
-
-    path: Path
-
-    def program(self) -> SmiProgram:
-        return SmiProgram((str(self.path),), Platform.LINUX)
 
 
 @dataclass
@@ -136,9 +126,8 @@ class World:
         return SourceContext(settings, self.board, self.now, self.own)
 
     def source(self, path: Path, *, deadline_s: float = 10.0) -> NvidiaSmi:
-        source = ScriptedSmi(self.context(), "nvidia_smi", deadline_s=deadline_s)
-        source.path = path
-        return source
+        self.settings = f'[telemetry]\nnvidia_smi_exe = "{path}"\n'
+        return NvidiaSmi(self.context(), deadline_s=deadline_s)
 
     async def collect(self, source: TelemetrySource) -> Answer | None:
         """Ask, and publish the answer."""

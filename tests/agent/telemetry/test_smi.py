@@ -1,4 +1,4 @@
-"""nvidia-smi as the agent meets it: real programs that misbehave, started once for a driver."""
+"""nvidia-smi.exe as the agent meets it: real programs that misbehave, started once for a driver."""
 
 from __future__ import annotations
 
@@ -6,26 +6,30 @@ import asyncio
 import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from gpud import processes
 from gpud.agent import children
-from gpud.agent.measure.breaker import Standing, State
-from gpud.agent.telemetry.smi import REST_S
 from gpud.agent.telemetry.smi_output import ARGUMENTS
-from gpud.agent.telemetry.sources import nvidia_smi, nvidia_smi_exe
+from gpud.agent.telemetry.sources import nvidia_smi_exe
+from gpud.agent.telemetry.sources.nvidia_smi_exe import REST_S
 from gpud.core.sample import Absent
 from tests.agent.measure.ticking import HELD_UP_S, ticking
 from tests.agent.telemetry.smi_world import EXE, WSL2, World, line, once, soon, values
-from tests.events import breaker_changed, post
 from tests.fuse import stalling, usable
 from tests.waiting import until
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    with made.interop():
+        yield made
 
 
 async def test_an_answer_has_the_moment_of_its_question(
@@ -132,31 +136,13 @@ async def test_a_program_that_hangs_is_killed_once_and_not_started_again(world: 
         os.kill(int(pids.read_text()), 0)
 
 
-async def test_a_program_that_hangs_in_wsl2_is_left_alone_and_no_other_is_started(
-    world: World,
-) -> None:
-    world.kernel(WSL2)
-    fifo, pids = world.root / "fifo", world.root / "pids"
-    os.mkfifo(fifo)
-    path = world.program("bin/nvidia-smi", f"echo $$ >>{pids}\nread answer <{fifo}")
-    source = world.source(path, deadline_s=0.5)
-    answer = await world.answer(source)
-    (pid,) = pids.read_text().split()
-    assert (answer.reason, f"process {pid} is left alone" in str(answer.detail)) == ("hung", True)
-    world.later(100_000)
-    assert await world.collect(world.source(path)) is None
-    os.kill(int(pid), 0)  # it is there
-    with fifo.open("w") as file:
-        file.write("\n")
-
-
 @pytest.mark.parametrize("boot_id", ["", "not json", "another"])
 async def test_a_note_of_another_boot_or_a_damaged_one_prevents_no_start(
     world: World, boot_id: str
 ) -> None:
     note = {"boot_id": boot_id, "retry_mono_s": world.mono_s + 100}
     text = json.dumps(note) if boot_id == "another" else boot_id
-    (world.own / "nvidia_smi.json").write_text(text)
+    (world.own / "nvidia_smi_exe.json").write_text(text)
     answer = await once(world, world.says("bin/nvidia-smi", line() + "\n"))
     assert answer.reason is None
 
@@ -239,47 +225,8 @@ async def test_endless_output_costs_no_memory_and_ends_the_program(world: World)
         os.kill(int((world.root / "pid").read_text()), 0)
 
 
-# the one of Linux
-
-
-@pytest.mark.parametrize(
-    ("present", "expected"), [(nvidia_smi.IN_WSL, True), ("usr/bin/nvidia-smi", False)]
-)
-async def test_a_stray_nvidia_smi_is_never_started_in_wsl(
-    world: World, present: str, *, expected: bool
-) -> None:
-    world.kernel(WSL2)
-    world.program(present, "exit 9")
-    answer = await world.answer(nvidia_smi.create(world.context()))
-    assert answer.reason == ("driver_not_loaded" if expected else "absent")
-    assert ("wsl --shutdown" in str(answer.fix)) is expected
-    assert bool(world.starts) is expected
-
-
-async def test_on_plain_linux_only_a_configured_nvidia_smi_is_started(world: World) -> None:
-    for place in ("usr/bin/nvidia-smi", nvidia_smi.IN_WSL):
-        world.says(place, line() + "\n")
+async def test_on_plain_linux_only_a_configured_program_is_started(world: World) -> None:
     world.says(EXE, line() + "\n")
-    with world.interop():
-        for module in (nvidia_smi, nvidia_smi_exe):
-            assert await world.collect(module.create(world.context())) is None
-    assert world.spawned == 0
-    other = world.says("opt/nvidia-smi", line(pstate="P2") + "\n")
-    world.settings = f'[telemetry]\nnvidia_smi = "{other}"\n'
-    assert values(await world.collect(nvidia_smi.create(world.context())))["pstate"] == 2
-
-
-async def test_while_the_driver_hangs_it_is_not_started(world: World) -> None:
+    assert await world.collect(nvidia_smi_exe.create(world.context())) is None
     world.kernel(WSL2)
-    world.says(nvidia_smi.IN_WSL, line() + "\n")
-    source = nvidia_smi.create(world.context())
-    for state in (State.OPEN, State.STUCK, State.HALF_OPEN):
-        post(world.board, breaker_changed(Standing(state), world.wall_s))
-        assert await world.collect(source) is None
-    post(world.board, breaker_changed(Standing(State.CLOSED), world.wall_s))
-    for reason in ("hung", "stuck"):
-        world.told("nvml", reason)
-        assert await world.collect(source) is None
-    assert world.starts == []
-    world.told("nvml", "failed")
-    assert await world.collect(source) is not None
+    assert values(await world.collect(nvidia_smi_exe.create(world.context())))["pstate"] == 8

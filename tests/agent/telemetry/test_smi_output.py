@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from gpud.agent.children import Ended
 from gpud.agent.telemetry import smi_output
 from gpud.agent.telemetry.fields import FIELDS, WORDS, FieldKind
-from gpud.agent.telemetry.smi_output import IN_WINDOWS, SITUATIONS, exit_error
-from gpud.core.advice import Platform
+from gpud.agent.telemetry.smi_output import FIXES, exit_error
 from gpud.core.errors import TelemetryError
 from gpud.core.sample import Absent
 from gpud.core.text import escaped
@@ -167,28 +166,17 @@ def ended(code: int, stdout: bytes = b"", stderr: bytes = b"") -> Ended:
         (-40, "crashed"),
     ],
 )
-def test_each_exit_code_has_its_reason_and_advice_for_its_platform(code: int, reason: str) -> None:
-    on_linux, on_wsl, in_windows = (
-        exit_error(ended(code, b"GPU is"), "s", where)
-        for where in (Platform.LINUX, Platform.WSL2, None)
-    )
-    assert on_linux.reason == on_wsl.reason == in_windows.reason == reason
-    assert "wsl" not in str(on_linux.fix).lower()
-    assert "Windows" not in str(on_linux.fix)
-    assert in_windows.fix == IN_WINDOWS.get(reason)
-    assert bool(on_wsl.fix) is (reason in SITUATIONS)
+def test_each_exit_code_has_its_reason_and_advice(code: int, reason: str) -> None:
+    error = exit_error(ended(code, b"GPU is"), "s")
+    assert (error.reason, error.fix) == (reason, FIXES.get(reason))
 
 
 @pytest.mark.parametrize("words", smi_output.MESSAGES)
 @pytest.mark.parametrize("code", [1, 255])
 def test_the_message_gives_the_reason_where_the_exit_code_does_not(words: str, code: int) -> None:
-    error = exit_error(ended(code, f"Failed: {words}.\nMore.\n".encode()), "s", Platform.WSL2)
+    error = exit_error(ended(code, f"Failed: {words}.\nMore.\n".encode()), "s")
     assert error.reason == smi_output.MESSAGES[words]
-
-
-def test_a_windows_program_that_wsl_cannot_start_is_not_blamed_on_nvidia_smi() -> None:
-    assert exit_error(ended(1), "s", None).reason == "interop_failed"
-    assert exit_error(ended(1), "s", Platform.WSL2).reason == "failed"
+    assert exit_error(ended(1), "s").reason == "interop_failed"
 
 
 @pytest.mark.parametrize(
@@ -199,5 +187,5 @@ def test_a_windows_program_that_wsl_cannot_start_is_not_blamed_on_nvidia_smi() -
     ],
 )
 def test_the_first_line_of_the_output_is_quoted(stdout: bytes, stderr: bytes, quoted: str) -> None:
-    words = str(exit_error(ended(9, stdout, stderr), "nvidia_smi", None))
+    words = str(exit_error(ended(9, stdout, stderr), "nvidia_smi"))
     assert words == f'nvidia_smi ended with 9, driver not loaded: "{quoted}"'

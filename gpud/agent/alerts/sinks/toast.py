@@ -88,18 +88,18 @@ class ToastSink:
     async def send(self, message: Message) -> None:
         """Start PowerShell, and take it for delivered when it says that it was shown."""
         sysroot = self._context.settings.sysroot
-        places = windows.places(sysroot, INSIDE)
+        place = windows.place(sysroot, INSIDE)
         try:
             environment = windows.environment(sysroot)
         except TelemetryError as error:
             raise DeliveryError(str(error), reason=error.reason, fix=error.fix) from error
         start = partial(
-            children.run_program, places, ARGUMENTS, environment=environment, stdin=data(message)
+            children.run_program, (place,), ARGUMENTS, environment=environment, stdin=data(message)
         )
         ended = await self._program.run(start)
         answer = windows.text(ended.stdout)
         if ended.code == children.NOT_THERE:
-            raise self._program.failure("absent", f"is not there: no {' nor '.join(places)}")
+            raise self._program.failure("absent", f"is not there: no {place}")
         if ended.code == SWITCHED_OFF:
             fix = "in Windows: Settings, System, Notifications; switch on those of PowerShell"
             words = "may show no notifications in Windows"

@@ -29,7 +29,7 @@ NAME: Final = "dcgm"
 
 PREFIX: Final = "DCGM_FI_"
 
-SOURCES: Final = frozenset({"nvml", "nvidia_smi_exe", "nvidia_smi"})
+SOURCES: Final = frozenset({"nvml", "nvidia_smi_exe"})
 """Whoever else tells something of a GPU tells what was true at another time, or for another use."""
 
 XID: Final = "DCGM_FI_DEV_XID_ERRORS"

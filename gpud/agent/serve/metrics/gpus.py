@@ -46,7 +46,7 @@ LARGEST: Final = float(2**53)
 SWITCHES: Final = {"ecc_mode": "gpud_gpu_ecc_enabled", "mig_mode": "gpud_gpu_mig_enabled"}
 POSITIONS: Final = {"enabled": 1.0, "disabled": 0.0}
 EXPOSED: Final = ("yes", "no", "disabled")
-PROGRAMS: Final = ("nvidia_smi", "nvidia_smi_exe")
+PROGRAMS: Final = ("nvidia_smi_exe",)
 """Sources that start a program, and are limited in it: that they started none is worth a line."""
 _XID: Final = re.compile(r"([0-9]{1,5}):([0-9]{1,15})")  # a double holds so many digits exactly
 

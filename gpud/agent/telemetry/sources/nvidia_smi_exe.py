@@ -1,39 +1,169 @@
-"""Windows' own nvidia-smi.exe: it answers where WSL's way to the driver is broken."""
+"""Windows' own nvidia-smi.exe, asked while NVML is silent: it does not go through WSL.
+
+One start for each driver. A start leaks memory of the host on some versions of WSL, and one that
+hangs in the driver cannot be ended. So each start is noted in a file before it happens, and the
+next agent keeps to it: none before its moment, nor while the process of the last one lives
+(ADR 15).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+from typing import TYPE_CHECKING, Final
 
-from gpud.agent.telemetry import windows
-from gpud.agent.telemetry.smi import NvidiaSmi, SmiProgram
+import msgspec
+
+from gpud import processes
+from gpud.agent import children, platform
+from gpud.agent.telemetry import answers, smi_output, windows
+from gpud.core import wire
+from gpud.core.errors import TelemetryError
+from gpud.core.report import ProcessRef
+from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
-    from gpud.agent.telemetry.collection import SourceContext, TelemetrySource
+    from gpud.agent.children import Ended
+    from gpud.agent.telemetry.answers import Answer
+    from gpud.agent.telemetry.collection import SourceContext
+    from gpud.core.sample import Reading
     from gpud.core.settings import Settings
 
 NAME = "nvidia_smi_exe"
 STARTS_A_PROGRAM = True
 
-
-def places(settings: Settings) -> tuple[str, ...]:
-    """Return where it may lie: the configured path alone, or Windows' folder on each drive."""
-    if settings.telemetry.nvidia_smi_exe:
-        return (settings.telemetry.nvidia_smi_exe,)
-    return windows.places(settings.sysroot, f"{windows.SYSTEM}/nvidia-smi.exe")
-
-
-class WindowsSmi(NvidiaSmi):
-    """Outside WSL it has an answer only where the settings name a program."""
-
-    def program(self) -> SmiProgram | None:
-        """Return the program, or None outside WSL."""
-        settings = self.context.settings
-        in_wsl = self.context.board.read().machine.platform.get("wsl")
-        if not settings.telemetry.nvidia_smi_exe and not in_wsl:
-            return None
-        return SmiProgram(places(settings), None)
+REST_S: Final = 300.0
+"""Between two starts, those of an earlier agent too, and after anything that prevents one."""
+HOLDS_S: Final = 330.0
+"""How long what it read is shown: there is no next answer."""
+DEADLINE_S: Final = 10.0
 
 
-def create(context: SourceContext) -> TelemetrySource:
+class StartNote(msgspec.Struct, frozen=True):
+    """The last start, for the next agent of the same boot. Units: CLOCK_MONOTONIC."""
+
+    boot_id: str
+    retry_mono_s: float = 0.0
+    process: ProcessRef | None = None
+
+
+def place(settings: Settings) -> str:
+    """Return where it is: the configured path, or Windows' folder."""
+    configured = settings.telemetry.nvidia_smi_exe
+    return configured or windows.place(settings.sysroot, f"{windows.SYSTEM}/nvidia-smi.exe")
+
+
+def create(context: SourceContext) -> NvidiaSmi:
     """Create the source."""
-    return WindowsSmi(context, NAME)
+    return NvidiaSmi(context)
+
+
+class NvidiaSmi:
+    """Starts the program when it is due. Outside WSL only one that the settings name."""
+
+    def __init__(self, context: SourceContext, *, deadline_s: float = DEADLINE_S) -> None:
+        self._context = context
+        self._deadline_s = deadline_s
+        self._place = place(context.settings)
+        self._path = context.own / f"{NAME}.json"
+        self._note = self._read_note()
+        self._asked = False  # since gpud started, or the driver became another
+        self._folder: str | None = None  # of the driver in Windows' store
+
+    async def collect(self) -> Answer | None:
+        """Start the program if no better source answers and this driver was not asked about."""
+        begun = self._context.now()
+        if not self._due(begun.mono_s):
+            return None
+        result: tuple[Reading, ...] | TelemetryError
+        try:
+            self._rest()
+            result = await self._ask()
+        except TelemetryError as error:
+            result = error
+        return self._context.answer(NAME, begun, result, holds_s=HOLDS_S)
+
+    async def close(self) -> None:
+        """Leave a program that runs to its end; the note names it for the next agent."""
+
+    def _due(self, now_s: float) -> bool:
+        telemetry = self._context.board.read().telemetry
+        folder = answers.of_machine(telemetry, "driver_folder", now_s)
+        if folder not in {None, self._folder}:
+            self._asked, self._folder = self._asked and self._folder is None, folder
+        level, last = LEVELS.index(NAME), self._note.process
+        better = any(a.level > level and a.reason is None for a in telemetry.answers.values())
+        off = answers.of_machine(telemetry, "exposed", now_s) == "disabled"
+        in_wsl = self._context.board.read().machine.platform.get("wsl")
+        absent = not in_wsl and not self._context.settings.telemetry.nvidia_smi_exe
+        if self._asked or better or off or absent or now_s < self._note.retry_mono_s:
+            return False
+        return last is None or processes.ref(last.pid) != last
+
+    async def _ask(self) -> tuple[Reading, ...]:
+        """Start it and read its answer. ``Errors: TelemetryError``."""
+        environment = windows.environment(self._context.settings.sysroot)
+        self._context.count_process()
+        try:
+            ended = await children.run_program(
+                (self._place,),
+                smi_output.ARGUMENTS,
+                deadline_s=self._deadline_s,
+                started=self._note_process,
+                environment=environment,
+            )
+        except OSError as error:
+            words = f"{NAME}: {children.SHELL} cannot be started: {error.strerror}"
+            raise TelemetryError(words, reason="spawn_failed") from error
+        if ended.code == children.NOT_THERE and not ended.stdout:
+            raise TelemetryError(f"{NAME}: no {self._place}", reason="absent")
+        self._context.count_start(NAME)
+        self._asked = True
+        if ended.overflowed:
+            words = f"{NAME}: more than {children.STDOUT_BYTES} bytes of output"
+            raise smi_output.bad_output(words)
+        if ended.killed or ended.code is None:
+            raise self._hung(ended)
+        if ended.code != 0:
+            raise smi_output.exit_error(ended, NAME)
+        return smi_output.read_csv(ended.stdout, NAME)
+
+    def _hung(self, ended: Ended) -> TelemetryError:
+        words = f"{NAME}: {self._place} did not answer within {self._deadline_s:g} s"
+        if ended.code is None and (process := self._note.process) is not None:
+            state = children.condition(process) or "gone since"
+            words += f"; process {process.pid} was killed and is still there ({state})"
+        return TelemetryError(words, reason="hung", fix=smi_output.FIXES["hung"])
+
+    def _rest(self) -> None:
+        """Note that the next start has to wait.
+
+        Errors: ``TelemetryError`` where that cannot be written; then nothing may be started.
+        """
+        retry_s = self._context.now().mono_s + REST_S
+        try:
+            self._write(StartNote(platform.boot_id(), retry_s, self._note.process))
+        except OSError as error:
+            raise TelemetryError(
+                f"starts cannot be limited: {self._path}: {error.strerror}",
+                reason="unlimited",
+                fix=f"let gpud's user write {self._path.parent}",
+            ) from error
+
+    def _note_process(self, process: ProcessRef) -> None:
+        with contextlib.suppress(OSError):  # the next agent may then not see this process
+            self._write(msgspec.structs.replace(self._note, process=process))
+
+    def _read_note(self) -> StartNote:
+        """Read the note of this boot; a damaged one is none."""
+        boot_id = platform.boot_id()
+        with contextlib.suppress(OSError, *wire.UNREADABLE):
+            note = msgspec.json.decode(self._path.read_bytes(), type=StartNote)
+            if note.boot_id == boot_id:
+                return note
+        return StartNote(boot_id)
+
+    def _write(self, note: StartNote) -> None:
+        self._note = note
+        temporary = self._path.with_suffix(".tmp")
+        temporary.write_bytes(msgspec.json.encode(note) + b"\n")
+        temporary.replace(self._path)
