@@ -6,11 +6,10 @@ damaged row is skipped.
 
 from __future__ import annotations
 
-import heapq
 import math
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from operator import itemgetter
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpud.agent.history import queries
@@ -147,27 +146,11 @@ class _Hour(NamedTuple):
 
 
 def newest(connection: sqlite3.Connection, selection: Selection, limit: int) -> list[RowLine]:
-    """Return the newest rows, the newest last; hours stand in for runs that are deleted.
-
-    The index leads to the newest runs of each probe, and no further.
-    """
+    """Return the rows written last, the newest last; hours stand in for runs that are deleted."""
     from_s = raw_from_s(connection)
-    since_s = max(selection.since_s, from_s)
-    where, values = replace(selection, since_s=since_s, probes=()).runs
-    each = (
-        connection.execute(
-            f"{_RUNS} WHERE r.probe = ? AND {where} ORDER BY r.finished_s DESC, r.id DESC,"
-            " s.mode DESC",
-            (name, *values),
-        )
-        for name in selection.probes or queries.probes(connection)
-    )
-    merged = heapq.merge(*each, key=itemgetter(1, 0), reverse=True)  # by time, then number
-    lines = []
-    for line in _run_lines(merged):
-        lines.append(line)
-        if len(lines) == limit:
-            return lines[::-1]
+    where, values = replace(selection, since_s=max(selection.since_s, from_s)).runs
+    rows = connection.execute(f"{_RUNS} WHERE {where} ORDER BY r.id DESC, s.mode DESC", values)
+    lines = list(islice(_run_lines(rows), limit))
     until_s = min(selection.until_s, from_s)
     hours = _hours(connection, replace(selection, until_s=until_s), "DESC", limit - len(lines))
     return [*lines, *hours][::-1]

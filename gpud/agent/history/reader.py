@@ -12,7 +12,7 @@ import os
 import sqlite3
 import stat
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -29,7 +29,7 @@ PATIENCE_S = 2.0
 BUSY_S = 0.5
 ATTEMPTS, AGAIN_S = 5, 0.02
 STEPS = 10_000
-PASSING = frozenset({"corrupt", "failed", "left_behind", "not_permitted"})
+PASSING = frozenset({"corrupt", "failed", "not_permitted"})
 """Reasons that are believed once they stay: an agent that begins or ends may be the cause."""
 
 
@@ -41,7 +41,7 @@ def read(
     The query may run again while an agent begins or ends, so it must have no effects. Long answers
     are read in slices. Text that is no UTF-8 arrives with replacements.
     Errors: ``StoreError``, whose reason is one of no_history, not_permitted, not_a_file,
-    older_schema, newer_schema, corrupt, left_behind, slow, failed.
+    older_schema, newer_schema, corrupt, slow, failed.
     """
     path = directory / FILE
     for _ in range(ATTEMPTS - 1):
@@ -60,27 +60,18 @@ def _mode(path: Path) -> str:
         main = path.lstat()
     except FileNotFoundError:
         raise StoreError(f"there is no {path} yet", reason="no_history") from None
-    except PermissionError as error:
-        raise StoreError(f"you may not read {path}", reason="not_permitted") from error
     except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}", reason="failed") from error
+        reason = "not_permitted" if isinstance(error, PermissionError) else "failed"
+        raise StoreError(f"cannot read {path}: {error.strerror}", reason=reason) from error
     if not stat.S_ISREG(main.st_mode):
         raise StoreError(f"{path} is not a regular file", reason="not_a_file")
-    try:
-        return "readonly_shm" if Path(f"{path}-wal").lstat().st_size else "immutable"
-    except OSError:
-        return "immutable"
+    return "readonly_shm" if os.path.lexists(f"{path}-shm") else "immutable"
 
 
 def _answer(
     path: Path, mode: str, query: Callable[..., T], args: tuple[object, ...], patience_s: float
 ) -> T:
-    if mode == "readonly_shm" and not os.path.lexists(f"{path}-shm"):
-        fix = "gpud reads it at its next start"
-        message = f"{path}-wal holds runs that are in no index"
-        raise StoreError(message, reason="left_behind", fix=fix)
     uri = f"{path.absolute().as_uri()}?mode=ro&{mode}=1"
-    written = _written(path)
     try:
         with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S)) as connection:
             connection.text_factory = lambda text: text.decode(errors="replace")
@@ -92,23 +83,9 @@ def _answer(
                 message = f"{path} was written by an older gpud"
                 raise StoreError(message, reason="older_schema", fix=fix)
             connection.execute("BEGIN")  # all queries see one moment
-            result = query(connection, *args)
-            if mode == "immutable" and _written(path) != written:  # SQLite does not look
-                message = f"{path} was written while it was read"
-                raise StoreError(message, reason="failed", fix="try again")
-            return result
+            return query(connection, *args)
     except sqlite3.Error as error:
         raise _translated(error, path, patience_s) from error
-
-
-def _written(path: Path) -> tuple[tuple[int, int, int], ...]:
-    """Return what changes when the file or its log is written or replaced."""
-    written = []
-    for file in (path, Path(f"{path}-wal")):
-        with suppress(OSError):
-            facts = file.lstat()
-            written.append((facts.st_ino, facts.st_size, facts.st_mtime_ns))
-    return tuple(written)
 
 
 def _translated(error: sqlite3.Error, path: Path, patience_s: float) -> StoreError:

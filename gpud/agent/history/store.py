@@ -66,15 +66,6 @@ class Store:
                 raise
             self.set_aside = self._put_aside()
             self._connection = self._opened(check)
-        self._identity = _identity(self.path)
-        self._logs = {
-            path: _identity(path) for path in (Path(f"{self.path}-wal"), Path(f"{self.path}-shm"))
-        }
-
-    @property
-    def replaced(self) -> bool:
-        """Whether the file was taken away, or another put in its place."""
-        return _identity(self.path) != self._identity
 
     def append(self, rows: Sequence[Run | Entry]) -> list[StoreError]:
         """Write runs and events in one transaction; after the return they last.
@@ -87,7 +78,7 @@ class Store:
     def size(self) -> int:
         """Return the bytes on the disk, the log included."""
         n_bytes = 0
-        for path in (self.path, *self._logs):
+        for path in (self.path, Path(f"{self.path}-wal"), Path(f"{self.path}-shm")):
             with suppress(OSError):
                 n_bytes += path.stat().st_size
         return n_bytes
@@ -110,14 +101,8 @@ class Store:
 
     def close(self) -> None:
         """Close the file; what was written stays."""
-        replaced = self.replaced
         with suppress(sqlite3.Error):
             self._connection.close()
-        # SQLite leaves the log of a file that is gone, and would play it into the one in its place.
-        for path, identity in self._logs.items() if replaced else ():
-            if identity is not None and _identity(path) == identity:
-                with suppress(OSError):
-                    path.unlink()
 
     def _opened(self, check: str) -> sqlite3.Connection:
         try:
@@ -231,8 +216,6 @@ class History:
         self._close()
 
     def _open(self, *, doubted: bool = False) -> Store:
-        if self._store is not None and self._store.replaced:
-            self._close()
         if self._store is None:
             self._store = Store(self._directory, doubted=doubted)
             self.set_aside = self._store.set_aside or self.set_aside
@@ -275,15 +258,6 @@ def _append(transaction: sqlite3.Connection, rows: Sequence[Run | Entry]) -> lis
             refused.append(StoreError(f"{what} cannot be kept: {error}", reason="unstorable"))
         transaction.execute("RELEASE one_row")
     return refused
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Return what differs between two files of the same name; None for no file."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_dev, stat.st_ino
 
 
 def _check(connection: sqlite3.Connection, check: str) -> None:

@@ -86,8 +86,6 @@ def test_history_is_read_with_and_without_its_writer_and_no_file_is_changed(
     assert set(before) == {FILE}
     assert reader.read(tmp_path, count) == 2
     assert state(tmp_path) == before
-    (tmp_path / f"{FILE}-wal").touch()
-    assert reader.read(tmp_path, count) == 2
 
 
 def test_history_of_a_killed_agent_is_read_with_the_runs_of_its_wal(tmp_path: Path) -> None:
@@ -99,14 +97,6 @@ def test_history_of_a_killed_agent_is_read_with_the_runs_of_its_wal(tmp_path: Pa
     with opened(left) as store:  # the next agent is not held up by anything
         store.append([run(2.0)])
     assert reader.read(left, count) == 2
-
-
-def test_wal_without_its_index_is_a_reason_and_stays_as_it_is(tmp_path: Path) -> None:
-    left = killed(tmp_path)
-    (left / f"{FILE}-shm").unlink()
-    before = state(left)
-    assert refusal(left).reason == "left_behind"
-    assert state(left) == before
 
 
 def test_text_that_is_no_utf_8_arrives_with_replacements(tmp_path: Path) -> None:
@@ -203,18 +193,3 @@ def test_user_without_permission_is_refused_and_leaves_nothing(
                 os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         assert state(passable) == before
-
-
-def test_agent_that_starts_beside_a_reader_is_noticed_and_it_reads_again(tmp_path: Path) -> None:
-    with opened(tmp_path) as store:
-        store.append([run(1.0)])
-    counted: list[int] = []
-
-    def beside_a_writer(connection: sqlite3.Connection) -> int:
-        counted.append(count(connection))
-        if len(counted) == 1:
-            with opened(tmp_path) as store:
-                store.append([run(2.0)])
-        return counted[-1]
-
-    assert reader.read(tmp_path, beside_a_writer) == 2

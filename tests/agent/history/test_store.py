@@ -322,28 +322,3 @@ def test_damage_that_shows_while_it_runs_sets_the_file_aside_and_loses_no_run_in
 
     asyncio.run(story())
     assert finished_s(tmp_path) == [1000.0, 1001.0]
-
-
-@pytest.mark.parametrize("how", ["deleted", "with its WAL", "another in its place"])
-def test_file_that_is_taken_away_while_it_runs_is_begun_anew(tmp_path: Path, how: str) -> None:
-    (tmp_path / "other").mkdir()
-    with opened(tmp_path / "other") as store:
-        store.append([run(7.0)])
-
-    def take_away() -> None:
-        if how == "another in its place":
-            (tmp_path / "other" / FILE).rename(tmp_path / FILE)
-        else:
-            for path in tmp_path.glob(f"{FILE}*" if how == "with its WAL" else FILE):
-                path.unlink()
-
-    async def story() -> None:
-        history = History(tmp_path)
-        await history.append(run(0.0))
-        take_away()
-        await history.append(run(1.0))
-        await history.append(run(2.0))
-        await history.close()
-
-    asyncio.run(story())
-    assert finished_s(tmp_path) == ([7.0] if "place" in how else []) + [1.0, 2.0]

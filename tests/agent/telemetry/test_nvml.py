@@ -152,43 +152,16 @@ async def test_xids_are_counted_on_where_the_last_helper_ended(tmp_path: Path) -
         assert source.spawned == 5
 
 
-@pytest.mark.parametrize("how", ["file", "link"])
-async def test_another_driver_is_in_the_collection_after_its_installation(
-    tmp_path: Path, how: str
-) -> None:
-    old = build_libnvml(tmp_path / "572", "driver_version 572.16\n")
-    new = build_libnvml(tmp_path / "576", "driver_version 576.02\n")
-    link = tmp_path / "libnvidia-ml.so.1"
-    link.symlink_to(old)
-    async with telling(link if how == "link" else old) as source:
-        assert (await source.fields(None))["driver_version"] == "572.16"
-        if how == "link":
-            turned = tmp_path / "turned"
-            turned.symlink_to(new)
-            turned.replace(link)
-        else:
-            rewrite_script(old, "driver_version 576.02\n")
-            new.replace(old)
-        assert (await source.fields(None))["driver_version"] == "576.02"
-        await source.collect()
-        assert source.spawned == 2
-
-
-async def test_a_library_that_vanishes_is_missed_at_once_and_loaded_when_it_is_back(
-    tmp_path: Path,
-) -> None:
+async def test_library_that_is_missing_is_loaded_when_it_is_there(tmp_path: Path) -> None:
     library = build_libnvml(tmp_path / "lib")
     aside = tmp_path / library.name
     interval_s = parse(None, {}).schedule.telemetry_interval_s
     assert nvml.REFUSAL_REST_S[1] + interval_s < 60
+    library.rename(aside)
     async with telling(library) as source:
-        assert (await source.collect()).reason is None
-        library.rename(aside)
-        assert (await source.collect()).reason == "library_missing"
-        spawned = source.spawned
         for _ in range(20):
             assert (await source.collect()).reason == "library_missing"
-        assert source.spawned == spawned, "answered from memory during the rest"
+        assert source.spawned == 1, "answered from memory during the rest"
         aside.rename(library)
         source.clock.ahead_s += nvml.REFUSAL_REST_S[1]
         assert (await source.fields())["temperature_celsius"] == 41.0

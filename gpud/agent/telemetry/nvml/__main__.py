@@ -20,7 +20,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pynvml
 
@@ -44,9 +44,6 @@ BUDGET_S = 90.0
 given up sooner, and one that was killed cannot end what hangs in the driver."""
 NAME = "libnvidia-ml"
 """What the library is called, and in WSL the one that its loader opens in the driver's folder."""
-
-Identity: TypeAlias = tuple[int, int, int, int] | None
-"""Device, inode, modification time and size of a file; None for none."""
 
 
 def load(candidates: list[str], where: Platform) -> ctypes.CDLL:
@@ -75,29 +72,19 @@ def mapped() -> list[str]:
     return [path for path in dict.fromkeys(paths) if Path(path).name.startswith(NAME)]
 
 
-def identity(path: str) -> Identity:
-    """Return what tells a file from another one that takes its place."""
-    try:
-        file = Path(path).stat()
-    except OSError:
-        return None
-    return file.st_dev, file.st_ino, file.st_mtime_ns, file.st_size
-
-
 class Helper:
     """Answers questions: NVML is opened at the first, and any trouble with it ends the process."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._session: NvmlSession | None = None
-        self._files: dict[str, Identity] = {}  # that the library was loaded from
         self._opened_s = 0.0
 
     def answer(self, question: dict[str, Any], now_s: float) -> dict[str, Any]:
         """Return the answer to one question. ``now_s`` is monotonic."""
         try:
             opened = self._session or self._open(now_s)
-            readings = opened.collect(question.get("fields"), replaced=self._replaced())
+            readings = opened.collect(question.get("fields"))
             processes = opened.processes() if question.get("processes") else []
         except TelemetryError as error:
             return {"reason": error.reason, "detail": str(error), "fix": error.fix, "last": True}
@@ -106,17 +93,11 @@ class Helper:
         plain_readings = [plain(reading) for reading in readings]
         return {"readings": plain_readings, "processes": processes, "last": last}
 
-    def _replaced(self) -> bool:
-        return any(identity(path) != file for path, file in self._files.items())
-
     def _open(self, now_s: float) -> NvmlSession:
         options = self._options
-        # A link may be turned to another file while the old one stays.
-        links = {path: identity(path) for path in options.paths if path.startswith("/")}
         load(options.paths, options.platform)
         throughput = options.pcie_throughput
         self._session = NvmlSession(options.platform, options.xids, throughput=throughput)
-        self._files = links | {path: identity(path) for path in mapped()}
         self._opened_s = now_s
         return self._session
 

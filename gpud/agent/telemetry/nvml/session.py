@@ -1,7 +1,7 @@
 """Session of NVML: one collection after another, what need not be asked twice, and Xids.
 
 A call that the driver does not have, and one whose answer is of the hardware, is remembered for as
-long as the session lasts; it ends with the driver, with the library's file, and after a while.
+long as the session lasts; it ends with the driver, and after a while.
 """
 
 from __future__ import annotations
@@ -110,15 +110,15 @@ class NvmlSession:
         fix = advice.words(situation, self._platform)
         return TelemetryError(f"NVML: {refusal.words}{code}", reason=reason, fix=fix)
 
-    def collect(self, fields: Container[str] | None, *, replaced: bool) -> list[Reading]:
+    def collect(self, fields: Container[str] | None) -> list[Reading]:
         """Return every field, or those in ``fields``, of the machine and the GPUs; absent ones too.
 
         Errors: ``TelemetryError`` where no GPU gives anything any more, and with the reason
-        ``REPLACED`` where the library's file or the driver's version is another than before.
+        ``REPLACED`` where the driver's version is another than before.
         """
         driver = self._ask(DRIVER)
-        if replaced or (not isinstance(driver, NvmlRefusal) and driver != self._driver):
-            words = "another driver is being installed: its library or version changed"
+        if not isinstance(driver, NvmlRefusal) and driver != self._driver:
+            words = "another driver is being installed: its version changed"
             raise TelemetryError(words, reason=REPLACED)
         self._answers, self._lost = {(DRIVER, None): driver}, {}
         self._xids.drain()
