@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.deploy.installing import (
-    ROOT,
-    fresh,
-    install,
-)
+from tests.deploy.installing import ROOT, fresh, install, leave_out_large_packages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +20,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def shared() -> Iterator[Path]:
-    """A checkout and a wheelhouse that every machine sees, and that nobody else can write."""
+    """A checkout and a wheelhouse that every machine sees, and that nobody else can write.
+
+    The checkout asks for fewer packages than the wheelhouse has: ``whole`` asks for all of them.
+    """
     with tempfile.TemporaryDirectory(prefix="gpud-shared-", dir="/var/tmp") as folder:
         place = Path(folder)
         place.chmod(0o755)
@@ -43,6 +42,7 @@ def shared() -> Iterator[Path]:
             ],
             check=True,
         )
+        leave_out_large_packages(checkout)
         yield place
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,28 @@ USER = "gpud-someone"
 HOME = f"/home/{USER}"
 RULE = "etc/sudoers.d/gpud"
 WIDE = f"{USER} ALL=(ALL) NOPASSWD: /usr/bin/dockerd\n"
+LARGE = {"linkify-it-py", "mdit-py-plugins", "numpy", "platformdirs", "pygments", "rich", "textual"}
+"""Packages of `gpud top` and of probes that compare with the CPU: most of what is compiled."""
+REQUIREMENTS = "deploy/requirements.txt"
+
+
+def leave_out_large_packages(checkout: Path) -> None:
+    """Let a checkout ask for what the supervisor and the agent need, and no more."""
+    each = re.split(r"^(?=\S)", (checkout / REQUIREMENTS).read_text(), flags=re.MULTILINE)
+    kept = "".join(lines for lines in each if lines.partition("==")[0] not in LARGE)
+    (checkout / REQUIREMENTS).write_text(kept)
+
+
+@contextlib.contextmanager
+def whole(shared: Path) -> Iterator[None]:
+    """Let the shared checkout ask for all packages for a while."""
+    file = shared / "checkout" / REQUIREMENTS
+    kept = file.read_bytes()
+    file.write_bytes((ROOT / REQUIREMENTS).read_bytes())
+    try:
+        yield
+    finally:
+        file.write_bytes(kept)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from tests.deploy.installing import (
     install,
     settings,
     uninstall,
+    whole,
 )
 from tests.dockerd import PrivateDockerd, private_dockerd
 from tests.e2e.program import free_port
@@ -55,7 +56,7 @@ def with_apt(made: Machine, install: str) -> None:
 
 
 def test_a_dry_run_needs_no_root_and_lists_all_that_the_installation_does(shared: Path) -> None:
-    with fresh(shared) as made:
+    with whole(shared), fresh(shared) as made:
         with_apt(made, 'case "$*" in *install*) mv /usr/bin/gone /usr/bin/python3.11 ;; esac')
         made.well("mv", "/usr/bin/python3.11", "/usr/bin/gone")
         line = install(shared, "--no-start", "--with", "apprise")
@@ -72,7 +73,7 @@ def test_a_dry_run_needs_no_root_and_lists_all_that_the_installation_does(shared
         built = [step for step in steps if step.startswith(("/opt/gpud: ", "tools to build"))]
         assert [step for step in steps if step not in dry] == built
         assert len(built) > 4
-        made.well("/opt/gpud/bin/python", "-Ic", "import apprise")
+        made.well("/opt/gpud/bin/python", "-Ic", "import apprise, numpy, textual")
         assert "with apprise" in (made.root / "etc/gpud/manifest").read_text().splitlines()
 
 
