@@ -132,13 +132,10 @@ def gpus_of(probe: str) -> dict[str, Any]:
     return {"gpu": GPU, "peer": OTHER_GPU} if probe in PEERED else {"gpu": GPU}
 
 
-def c_loop_s(library: Path, mode: str, count: int = 300, row: int = 200, size: int = 0) -> float:
-    """Give what a C program measures in virtual time: the median, for each launch of a row.
-
-    Of a chase through ``size`` bytes for each of ``row`` loads.
-    """
-    taken_ns, clock_ns, *_ = loop(library, count, mode, 0, row, size)
-    return (taken_ns - clock_ns) * 1e-9 / (row if mode in {"pipelined", "graph", "chase"} else 1)
+def c_loop_s(library: Path, mode: str, count: int = 300, row: int = 200) -> float:
+    """Give what a C program measures in virtual time: the median, for each launch of a row."""
+    taken_ns, clock_ns, *_ = loop(library, count, mode, 0, row)
+    return (taken_ns - clock_ns) * 1e-9 / (row if mode in {"pipelined", "graph"} else 1)
 
 
 def c_product_s(library: Path, mode: str, repeats: int, n: int) -> float:

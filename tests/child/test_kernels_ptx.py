@@ -3,6 +3,7 @@
 import ctypes
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ SUMS = {
 }
 """The types of matrix elements; numpy has no bf16, which is the upper half of a float."""
 LANES = range(32)
+ALL = ptx.ASSEMBLERS
+SOLD = (50, 75, 80, 86, 90, 120)
+"""Architectures between which registers differ most."""
 
 
 def shipped(name: str) -> Path:
@@ -99,8 +103,13 @@ def test_the_shipped_ptx_is_what_its_source_gives(tools: Path, name: str) -> Non
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", NAMES)
-def test_three_generations_of_assemblers_accept_it(tools: Path, name: str) -> None:
-    assert len(list(ptx.assemble(tools, shipped(name)))) == len(ptx.ASSEMBLERS) == 3
+def test_three_generations_of_assemblers_accept_it(
+    tools: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the oldest and the newest GPU that each knows; deploy/build-ptx tries all of them."""
+    ends = [replace(a, architectures=a.architectures[:: len(a.architectures) - 1]) for a in ALL]
+    monkeypatch.setattr(ptx, "ASSEMBLERS", ends)
+    assert len(list(ptx.assemble(tools, shipped(name)))) == len(ALL) == 3
 
 
 @pytest.mark.timeout(600)
@@ -128,7 +137,7 @@ def test_the_large_kernels_keep_their_registers_and_share_a_multiprocessor(
 ) -> None:
     oldest = ptx.header(shipped(name)).architecture
     assembler = ptx.ASSEMBLERS[1]  # it knows the oldest and the newest architecture
-    for architecture in (number for number in assembler.architectures if number >= oldest):
+    for architecture in (number for number in SOLD if number >= oldest):
         ptxas, options = tools / assembler.wheel / "ptxas", ("-v", f"--gpu-name=sm_{architecture}")
         command = (ptxas, *options, "-o", tmp_path / "cubin", shipped(name))
         ended = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -201,16 +210,13 @@ def stored(matrix: Any, name: str) -> Any:
         ("matmul_16", 16),
         ("matmul_16", 80),
         ("matmul", 64),
-        ("matmul", 128),
         ("matmul", 192),
         ("matmul_128", 128),
         ("matmul_128", 256),
-        ("matmul_128", 384),
         (TENSOR, 128),
         (TENSOR, 256),
-        (TENSOR, 384),
         ("matmul_fp64", 64),
-        ("matmul_fp64", 192),
+        ("matmul_fp64", 128),
         *((kernel, n) for kernel in sorted(COLUMN_MAJOR) for n in (128, 256)),
     ],
 )

@@ -11,7 +11,6 @@ from gpud.child.probes import launch
 from gpud.child.progress import Budget, Progress
 from gpud.core.sample import Job, Reason
 from tests.child.running import GPU, REAL, opened, scripted
-from tests.child.sweep import A_SMALL_GPU
 from tests.contracts.test_device import _unload
 from tests.standins.build import build_libcuda
 
@@ -105,36 +104,3 @@ def test_label_that_the_driver_refuses_is_absent_and_the_run_goes_on(
     ended = scripted(tmp_path, "launch", f"fail {refusal}")
     assert set(ended.samples) == set(launch.SPEC.modes)
     assert ended.document["conditions"][name] is None
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        "cuDevicePrimaryCtxRelease_v2",
-        "cuEventDestroy_v2",
-        "cuModuleUnload",
-        "cuStreamDestroy_v2",
-    ],
-)
-def test_refusal_while_the_gpu_is_given_back_is_recorded(tmp_path: Path, function: str) -> None:
-    ended = scripted(tmp_path, "launch", f"fail {function} 999")
-    assert set(ended.samples) == set(launch.SPEC.modes)
-    after_all_runs = ended.err.removeprefix("not given back: ")
-    words = ended.document["conditions"].get("release_errors", after_all_runs)
-    assert words.startswith(f"{function}: CUDA_ERROR_UNKNOWN (999)")
-    assert words.count(function) == 1
-
-
-def test_last_synchronisation_that_is_refused_is_recorded(tmp_path: Path) -> None:
-    assert scripted(tmp_path, "copy", f"{A_SMALL_GPU}log {tmp_path}/calls").samples
-    before = (tmp_path / "calls").read_text().split().count("cuCtxSynchronize") - 1
-    refusal = f"{A_SMALL_GPU}fail cuCtxSynchronize 719 {before}"
-    ended = scripted(tmp_path / "again", "copy", refusal)
-    assert ended.samples
-    words = ended.document["conditions"]["release_errors"]
-    assert words.startswith("cuCtxSynchronize: CUDA_ERROR_LAUNCH_FAILED (719)")
-
-
-def test_alarm_of_a_start_that_is_too_slow_rings_at_its_own_limit(tmp_path: Path) -> None:
-    ended = scripted(tmp_path, "launch", "delay cuInit 30000", budget_s=60, start_limit_s=0.5)
-    assert (ended.code, ended.out) == (-14, "")

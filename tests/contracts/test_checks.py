@@ -61,7 +61,7 @@ ODD: dict[str, Callable[[Path], object]] = {
     "empty": put(b""),
     "garbage": put(b"[[[=\n=[x\n[boot\nsystemd==\n{}()\nroot:x\n" * 20),
     "binary": put(bytes(range(256)) * 300),
-    "huge": put(b"a=b\n" * 1_000_000),
+    "huge": put(b"a=b\n" * 300_000),
     "one-long-line": put(b"[boot]\ncommand=docker" + b"x" * 3_000_000),
     "json-of-another-kind": put(b"[1, 2, {}]"),
     "deep": put(b"[" * 200_000),
@@ -137,13 +137,12 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("installed", [False, True])
-@pytest.mark.parametrize("running", [False, True])
+@pytest.mark.parametrize("complete", [False, True])
 def test_every_check_has_a_word_for_every_kind_of_machine(
-    kind: str, *, installed: bool, running: bool, tmp_path: Path
+    kind: str, *, complete: bool, tmp_path: Path
 ) -> None:
-    root = report() if running else None
-    looked = machine(tmp_path, KINDS[kind], installed=installed, root=root)
+    root = report() if complete else None
+    looked = machine(tmp_path, KINDS[kind], installed=complete, root=root)
     for result in run_checks(looked, deadline_s=30.0):
         assert_complete(result)
         if kind.startswith("linux"):

@@ -15,13 +15,12 @@ from gpud.root.dockerd_facts import (
     Api,
     Containerd,
     DockerdObservation,
-    DockerdState,
     Limits,
     Memory,
     StartCondition,
 )
 from gpud.root.dockerd_rules import binary_missing
-from gpud.root.dockerd_step import POLICIES, step
+from gpud.root.dockerd_step import POLICIES
 
 LIMITS = Limits()
 
@@ -41,32 +40,6 @@ OBSERVATIONS = st.builds(
 
 def test_policies_are_those_that_the_settings_name() -> None:
     assert tuple(POLICIES) == get_args(get_type_hints(DockerdSettings)["policy"])
-
-
-@given(
-    name=st.sampled_from(sorted(POLICIES)),
-    looks=st.lists(st.tuples(OBSERVATIONS, st.floats(0.05, 60)), max_size=30),
-)
-def test_a_policy_is_total_and_says_the_same_of_the_same(
-    name: str, looks: list[tuple[DockerdObservation, float]]
-) -> None:
-    memory, now_s = Memory(), 0.0
-    for observation, passed_s in looks:
-        now_s += passed_s
-        decide = POLICIES[name]
-        request = decide(observation, memory, LIMITS, now_s)
-        assert request is decide(observation, memory, LIMITS, now_s)
-        assert isinstance(request, Action)
-        memory, action = step(memory, observation, decide, LIMITS, now_s)
-        assert isinstance(memory.state, DockerdState)
-        if action is Action.START:
-            assert observation.process is None
-            assert observation.obstacle is None
-
-
-@given(observation=OBSERVATIONS, name=st.sampled_from(["observe", "off"]))
-def test_watching_touches_nothing(observation: DockerdObservation, name: str) -> None:
-    assert POLICIES[name](observation, Memory(), LIMITS, 1e6) is Action.NOTHING
 
 
 @given(observation=OBSERVATIONS)

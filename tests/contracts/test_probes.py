@@ -12,6 +12,7 @@ from gpud import discovery
 from gpud.child import probes
 from gpud.core.sample import Backend, Pace, ProbeSpec, Reason, Unit
 from tests.child.running import Ended, ask, run
+from tests.child.sweep import A_SMALL_GPU
 from tests.standins.build import build_libcuda
 
 USABLE, REFUSED = discovery.modules(probes, ("SPEC", "run"))
@@ -23,7 +24,7 @@ MARK = "<!-- probes -->"
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     costs = "".join(f"{what}_ns 2000\n" for what in ("launch", "graph_launch", "event", "copy"))
-    return build_libcuda(tmp_path_factory.mktemp("cuda"), f"devices 2\n{costs}")
+    return build_libcuda(tmp_path_factory.mktemp("cuda"), f"devices 2\n{A_SMALL_GPU}{costs}")
 
 
 @pytest.fixture(scope="module", params=sorted(SPECS))

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 from deploy.gpu_check.toolchain import HERE, build_program
-from deploy.gpu_check.toolchain import SOURCES as C_SOURCES
 from tests.standins.build import CXX, SHARED, SOURCES, C, _compiled
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,12 +30,6 @@ def host_cublas() -> Path:
     """Give a libcublas that multiplies on the CPU; its source says what it can."""
     source = Path(__file__).with_name("cublas_on_host.c")
     return _compiled("libcublas.so", [source], C, ("-shared", "-fPIC", "-ldl"))
-
-
-def reference_library() -> ctypes.CDLL:
-    """Give the reference program as a library, for functions that need no GPU."""
-    options = ("-shared", "-fPIC", "-ldl", "-lm")
-    return ctypes.CDLL(str(_compiled("reference.so", list(C_SOURCES), C, options, HEADERS)))
 
 
 def shapes() -> dict[str, re.Match[str]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from deploy.gpu_check import compare
 from deploy.gpu_check.compare import Against, Round, Row, Target, Verdict
@@ -13,10 +11,7 @@ from deploy.gpu_check.processes import Figure, Run, failed
 SUBMIT = Row("launch", "submit", ("submit",), compare.LATENCY)
 TRIAD = Row("triad", "triad", ("triad",), compare.THROUGHPUT)
 COPY = Row("copy", "both", ("both",), compare.COPY)
-BANDWIDTH = Row("copy", "both", ("both",), compare.COPY, Against.NVBANDWIDTH)
-PEAK = Row("triad", "triad", ("peak_bytes_per_second",), compare.PEAK, Against.PEAK)
 LIBRARY = Row("tensor", "tensor", ("tensor_cublas",), compare.TENSOR_LIBRARY, Against.CUBLAS)
-FREE = Row("launch", "graph", ("graph",))
 
 
 def run(**medians: float) -> Run:
@@ -100,35 +95,6 @@ def test_a_short_latency_may_differ_by_what_the_caches_cost() -> None:
         assert compare.judged(SUBMIT, turn, {}).verdict is verdict
 
 
-def test_of_several_kernels_the_fastest_counts() -> None:
-    row = Row("tensor", "tensor", ("tensor", "tensor_wide"), compare.THROUGHPUT)
-    turn = rounds(row, (run(tensor=90.0), run(tensor=91.0, tensor_wide=95.0)))
-    judged = compare.judged(row, turn, {})
-    assert judged.ratio == pytest.approx(90 / 95)
-    assert judged.best == "tensor_wide"
-
-
-def test_a_copy_is_held_against_c_and_on_its_own_against_nvbandwidth() -> None:
-    turn = rounds(COPY, (run(both=90.0), run(both=91.0)))
-    assert compare.judged(COPY, turn, {"both": 100.0}).verdict is Verdict.HELD
-    judged = compare.judged(BANDWIDTH, turn, {"both": 100.0})
-    assert judged.ratio == pytest.approx(0.9)
-    assert judged.verdict is Verdict.MISSED
-    judged = compare.judged(BANDWIDTH, turn, {})
-    assert judged.verdict is Verdict.NOT_MEASURED
-    assert judged.reason == "nvbandwidth: not measured by the reference"
-
-
-def test_the_triad_is_held_against_the_peak_that_the_driver_states() -> None:
-    theirs = Run({}, {}, None, {"peak_bytes_per_second": 100.0})
-    for reached, verdict in ((90.0, Verdict.HELD), (89.0, Verdict.MISSED)):
-        turn = rounds(PEAK, (run(triad=reached), theirs))
-        assert compare.judged(PEAK, turn, {}).verdict is verdict
-    silent = Run({}, {}, None, {"peak_bytes_per_second": 0})
-    judged = compare.judged(PEAK, rounds(PEAK, (run(triad=1.0), silent)), {})
-    assert judged.verdict is Verdict.NOT_MEASURED
-
-
 def test_cublas_has_a_target_but_where_it_has_instructions_of_its_own() -> None:
     turn = Round("tensor", run(tensor=40.0), run(tensor=40.0), best=run(tensor_cublas=100.0))
     for capability, verdict in (
@@ -141,13 +107,3 @@ def test_cublas_has_a_target_but_where_it_has_instructions_of_its_own() -> None:
         judged = compare.judged(compare.on(capability, LIBRARY), [turn], {})
         assert judged.ratio == pytest.approx(0.4)
         assert judged.verdict is verdict
-
-
-@given(st.lists(st.floats(1e-9, 1e15), min_size=1, max_size=9))
-def test_equal_sides_always_hold(values: list[float]) -> None:
-    for row in (SUBMIT, TRIAD, COPY):
-        name = row.figures[0]
-        pairs = [(run(**{row.mode: value}), run(**{name: value})) for value in values]
-        judged = compare.judged(row, rounds(row, *pairs), {})
-        assert judged.ratio == 1
-        assert judged.verdict is Verdict.HELD

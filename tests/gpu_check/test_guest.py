@@ -4,44 +4,28 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
+import signal
 import subprocess
 import sys
-import threading
 from statistics import fmean
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from deploy.gpu_check import clocks, guest, main, spread, workload
 from deploy.gpu_check.contexts import Contexts
-from deploy.gpu_check.processes import Reference, Refused, Run
-from tests.child.running import GPU
 from tests.gpu_check.building import ROOT
 from tests.gpu_check.test_command import SCRIPT, SMI, using, with_tools
 from tests.standins.build import build_libcuda
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    import signal
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 ROOM = "device.0.free_mem 4294967296\n"
 """GPU memory beside which gpud runs its probes."""
-METRICS = """\
-# TYPE gpud_probe_runs_total counter
-gpud_probe_runs_total{probe="launch"} 3.0
-gpud_probe_runs_total{probe="triad"} 1.0
-gpud_probe_skips_total{probe="triad",reason="gpu_busy"} 2.0
-gpud_probe_skips_total{probe="matmul",reason="gpu_busy"} 5.0
-gpud_probe_flagged_runs_total{probe="launch",flag="busy"} 1.0
-gpud_own_gpu_seconds_total 0.25
-gpud_own_vram_peak_bytes 4096
-gpud_up 1
-"""
 
 
 @pytest.fixture
@@ -92,6 +76,7 @@ def test_what_a_user_could_change_is_tried_and_the_clocks_are_recorded(folder: P
     assert "2475 SM MHz, 10501 memory MHz, 61 °C" in page
 
 
+@pytest.mark.soak
 def test_a_workload_runs_with_and_without_gpud_in_turns(folder: Path) -> None:
     given = ("--only", "workload", "--seconds", "12")
     _, document, page = studied(folder, *given, script=ROOM)
@@ -111,27 +96,6 @@ def test_a_workload_runs_with_and_without_gpud_in_turns(folder: Path) -> None:
     assert f"Target at most 0.5%: {effect['verdict']}." in page
 
 
-def test_an_agent_that_leaves_the_gpu_alone_is_no_measurement(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Here for want of free memory."""
-    monkeypatch.setattr(workload, "START_LIMIT_S", 5.0)
-    code, document, _ = studied(folder, "--only", "workload", "--seconds", "1")
-    assert code == 1
-    not_run = document["parts"]["workload"]["not_run"]
-    assert not_run.startswith("gpud's agent does not use the GPU: {")
-
-
-def test_without_the_agents_packages_the_day_is_not_run_and_says_how(tmp_path: Path) -> None:
-    library = build_libcuda(tmp_path, SCRIPT)
-    command = [sys.executable, "-S", str(ROOT / "deploy" / "gpu-check"), "--guest"]
-    command += ["--only", "workload", "--library", str(library), "--out", str(tmp_path / "out")]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
-    assert ended.returncode == 1
-    assert "Not run: gpud's agent needs its packages: ModuleNotFoundError" in ended.stdout
-    assert "-r deploy/requirements.txt" in ended.stdout
-
-
 def test_contexts_are_counted(folder: Path) -> None:
     code, document, page = studied(folder, "--only", "contexts")
     assert code == 0
@@ -149,23 +113,11 @@ def test_a_driver_that_grants_no_more_contexts_is_a_result(folder: Path) -> None
     assert "- Then cuDevicePrimaryCtxRetain refused with 999." in page
 
 
-def test_contexts_are_not_counted_beside_another_process(folder: Path) -> None:
-    (folder / "bin" / "pids").write_text("4242\n")
-    code, document, _ = studied(folder, "--only", "contexts")
-    assert code == 1
-    assert document["parts"]["contexts"] == {"not_run": "another process uses the GPU: 4242"}
-
-
 def test_contexts_are_not_counted_in_wsl2(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.release", lambda: "6.6.87.2-microsoft-standard-WSL2")
     code, document, _ = studied(folder, "--only", "contexts")
     assert code == 1
     assert "WSL2" in document["parts"]["contexts"]["not_run"]
-
-
-def test_a_part_that_does_not_exist_is_named(folder: Path) -> None:
-    with pytest.raises(Refused, match="--only launch: --guest has these parts: spread, changes"):
-        studied(folder, "--only", "launch")
 
 
 def test_variance_within_and_between_contexts_is_told_apart() -> None:
@@ -180,26 +132,7 @@ def test_variance_within_and_between_contexts_is_told_apart() -> None:
     assert spread.components([[110.0, 100.0, 100.0]] * 2).first == pytest.approx(1.1)
 
 
-def test_the_interpreter_of_the_agent_writes_nothing_into_the_checkout(tmp_path: Path) -> None:
-    python = workload.interpreter(tmp_path)
-    words = "import sys, gpud.agent.compose; print(sys.pycache_prefix)"
-    printed = subprocess.run(
-        [python, "-I", "-c", words], capture_output=True, text=True, check=True
-    )
-    assert printed.stdout.strip() == str(tmp_path / "bytecode")
-    assert list(tmp_path.glob("bytecode/**/compose*.pyc"))
-
-
-def test_a_metric_has_moved_where_its_ranges_do_not_touch() -> None:
-    usual = {"a": [1.0, 1.1], "b": [1.0, 1.1], "c": [1.0, 1.001]}
-    changed = {"a": [2.0, 2.2], "b": [1.05, 2.0], "c": [1.002, 1.003], "d": [1.0, 1.0]}
-    assert spread.moved(usual, changed) == {"a": pytest.approx(2)}
-
-
-@pytest.mark.parametrize("number", main.ENDING)
-def test_whoever_ends_it_beside_a_workload_finds_nothing_left(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_whoever_ends_it_beside_a_workload_finds_nothing_left(tmp_path: Path) -> None:
     path = with_tools(tmp_path, {"nvidia-smi": SMI})
     ledger, temporary = tmp_path / "ledger", tmp_path / "temporary"
     temporary.mkdir()
@@ -212,9 +145,9 @@ def test_whoever_ends_it_beside_a_workload_finds_nothing_left(
         while "slice 1 of 20, with gpud" not in process.stderr.readline():
             assert process.poll() is None
         until(lambda: len(using(library)) > 1, "the agent's child beside the workload")
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         words = process.stderr.read()
-    assert process.returncode == 128 + number
+    assert process.returncode == 128 + signal.SIGTERM
     assert "Traceback" not in words
     assert using(library) == using(temporary, "cmdline") == []
     assert using(tmp_path / "bin" / "nvidia-smi", "cmdline") == []
@@ -223,25 +156,6 @@ def test_whoever_ends_it_beside_a_workload_finds_nothing_left(
         assert (left["vram_left_bytes"], left["pinned_left_bytes"]) == (0, 0)
     assert list(temporary.iterdir()) == []
     assert not (tmp_path / "out").exists()
-
-
-def test_an_interruption_is_not_lost_in_a_workload_that_was_wrong(tmp_path: Path) -> None:
-    program = tmp_path / "program"
-    program.write_text("#!/bin/sh\necho kernel\necho 1 1\ncat\nexit 1\n")
-    program.chmod(0o755)
-    child = SimpleNamespace(run=lambda *_: Run({}, {}, None, {"n": 128}))
-    own = Reference(program, (), "gpud_", Contexts(print))
-    there: Any = SimpleNamespace(child=child, specs={"matmul": {}}, uuid=GPU, own=own, cublas=None)
-
-    def multiply(end: Callable[[], object]) -> None:
-        with workload.prepared(there, 1) as running:
-            running.start()
-            end()
-
-    with pytest.raises(SystemExit):
-        multiply(sys.exit)
-    with pytest.raises(Refused, match="ended with 1"):
-        multiply(lambda: None)
 
 
 def test_the_interval_of_an_effect_holds_the_truth_19_times_of_20() -> None:
@@ -269,64 +183,6 @@ def test_a_target_within_the_interval_is_not_decided(
     assert found.mean == pytest.approx(fmean(losses))
 
 
-def test_a_pace_counts_runs_on_the_gpu_against_those_of_the_same_time() -> None:
-    specs = {
-        "launch": {"pace": "small", "every": 1},
-        "event": {"pace": "small", "every": 5},
-        "triad": {"pace": "large", "every": 1},
-    }
-    runs = {"launch": 900, "event": 180, "triad": 60, "cpu_call": 5000}
-    did = {f"gpud_probe_runs_total {name}": float(count) for name, count in runs.items()}
-    assert workload.pace(did, specs, 900, wsl=False) == pytest.approx(1140 / 19)
-    assert workload.pace(did, specs, 600, wsl=True) == pytest.approx(1140 / 2.2)
-
-
-def test_the_counters_of_gpud_are_added_up() -> None:
-    assert workload.counters(METRICS) == {
-        "gpud_probe_runs_total launch": 3,
-        "gpud_probe_runs_total triad": 1,
-        "gpud_probe_skips_total gpu_busy": 7,
-        "gpud_probe_flagged_runs_total busy": 1,
-        "gpud_own_gpu_seconds_total": 0.25,
-        "gpud_own_vram_peak_bytes": 4096,
-    }
-    assert workload.counters("") == {}
-
-
-def test_the_highest_clock_of_a_stretch_counts() -> None:
-    seen = clocks.Clocks()
-    seen._samples = [(1.0, {"sm_mhz": 210.0}), (2.0, {"sm_mhz": 2475.0}), (9.0, {"watts": 9.0})]
-    assert seen.between(0, 3) == {"sm_mhz": 2475}
-    assert seen.between(4, 5) == {}
-
-
-def test_runs_begin_when_nvidia_smi_has_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers = tmp_path / "answers"
-    os.mkfifo(answers)
-    smi = f"#!/bin/sh\nexec cat '{answers}'\n"
-    monkeypatch.setenv("PATH", with_tools(tmp_path, {"nvidia-smi": smi}))
-    late = threading.Thread(target=answers.write_text, args=("2475, 10501, 61, [N/A], 812\n",))
-    late.start()
-    with clocks.followed("GPU") as seen:
-        assert seen.between(0, math.inf)["sm_mhz"] == 2475
-    late.join()
-
-
-@pytest.mark.parametrize("words", ["exit 9", "exec sleep 600"])
-def test_an_nvidia_smi_without_an_answer_is_not_waited_for_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
-) -> None:
-    monkeypatch.setattr(clocks, "FIRST_S", 30.0 if "exit" in words else 0.1)
-    path = with_tools(tmp_path, {"nvidia-smi": f"#!/bin/sh\n{words}\n"})
-    monkeypatch.setenv("PATH", path)
-    with clocks.followed("GPU") as seen:
-        assert seen.between(0, math.inf) == {}
-        assert seen.begun.is_set() == ("exit" in words)
-    assert using(tmp_path / "bin" / "nvidia-smi", "cmdline") == []
-
-
 def test_nvidia_smi_is_not_asked_in_a_loop_in_wsl2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,12 +193,3 @@ def test_nvidia_smi_is_not_asked_in_a_loop_in_wsl2(
     with clocks.followed("GPU") as seen:
         assert seen.between(0, math.inf) == {}
     assert not asked.exists()
-
-
-def test_a_day_is_compressed_but_no_round_comes_sooner_than_the_settings_allow() -> None:
-    usual = workload.compressed("", 600, wsl=False)["schedule"]
-    assert math.isclose(usual["large_interval_s"], 6.25)
-    assert math.isclose(usual["small_interval_s"], 60 / 144)
-    assert workload.compressed("", 60, wsl=False)["schedule"]["small_interval_s"] == 0.2
-    wsl = workload.compressed("", 600, wsl=True)["schedule"]
-    assert wsl["small_interval_s"] == wsl["large_interval_s"] == pytest.approx(600 / 144)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SHAPES = shapes()
 SM_COUNT = 2
-ARCHITECTURES = (75, 80, 90, 100, 120)
+ARCHITECTURES = (75, 90, 120)
 PTXAS = "nvidia_cuda_nvcc-13.0.88"
 
 
@@ -79,7 +79,7 @@ def test_a_walk_along_the_ring_comes_by_every_line_once(
 
 
 @pytest.mark.parametrize("name", of("triad"))
-@pytest.mark.parametrize("n4", [1, 255, 1024, 5000])
+@pytest.mark.parametrize("n4", [1, 5000])
 def test_a_triad_covers_every_element_and_no_more(host: ctypes.CDLL, name: str, n4: int) -> None:
     a = np.full(4 * n4 + 4, np.nan, np.float32)
     b, c = integers(1, 4 * n4), integers(2, 4 * n4)

@@ -6,22 +6,11 @@ import json
 
 import pytest
 
-from deploy.gpu_check import clocks, sanitize, toolchain, tools
+from deploy.gpu_check import sanitize, toolchain
 from deploy.gpu_check.processes import reference_run
 
 SAID = json.dumps({"device": {}, "figures": {}, "missing": {}, "verified": ["triad", "nbody"]})
 CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
-RACES_CLEAN = (
-    "========= COMPUTE-SANITIZER\n"
-    "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n"
-)
-OUT_OF_BOUNDS = """\
-========= COMPUTE-SANITIZER
-========= Invalid __global__ write of size 16 bytes
-=========     at gpud_triad+0x230
-=========     by thread (255,0,0) in block (63,0,0)
-========= ERROR SUMMARY: 1 error
-"""
 REFUSED = "========= COMPUTE-SANITIZER\n========= Error: Device not supported.\n"
 PTXAS = """\
 ptxas info    : 0 bytes gmem
@@ -34,21 +23,6 @@ ptxas info    : Function properties for ref_empty
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 4 registers, used 0 barriers
 """
-
-
-@pytest.mark.parametrize("log", [CLEAN, RACES_CLEAN])
-def test_a_clean_run_names_the_kernels_that_were_looked_at(log: str) -> None:
-    checked = sanitize.outcome("memcheck", 0, SAID, "", log)
-    assert checked.clean
-    assert checked.kernels == ("gpud_triad", "gpud_nbody")
-
-
-def test_a_complaint_names_its_kernel_and_is_not_clean() -> None:
-    checked = sanitize.outcome("memcheck", sanitize.FOUND, SAID, "", OUT_OF_BOUNDS)
-    assert checked.ran
-    assert not checked.clean
-    assert checked.dirty == ("gpud_triad",)
-    assert checked.said == "Invalid __global__ write of size 16 bytes"
 
 
 @pytest.mark.parametrize(
@@ -85,24 +59,8 @@ def test_a_reference_that_brings_nothing_says_why(code: int, stderr: str, words:
     assert words in run.failure
 
 
-def test_the_sums_of_nvbandwidth_are_bytes_per_second() -> None:
-    said = "SUM host_to_device_memcpy_ce 55.25\nSUM device_local_copy 1.0\nNOTE: SUM x 1\n"
-    assert tools.bandwidths(said) == {"host_to_device": 55.25e9}
-    assert tools.bandwidths("SUM host_to_device_memcpy_ce 0.00\n") == {}
-
-
 def test_registers_and_spills_belong_to_the_kernel_they_stand_under() -> None:
     assert toolchain.resources(PTXAS) == {
         "ref_triad": {"registers": 18, "spilled_bytes": 8},
         "ref_empty": {"registers": 4, "spilled_bytes": 0},
     }
-
-
-def test_what_the_driver_does_not_support_has_no_clock() -> None:
-    assert clocks.values("2475, 10501, 61, [N/A], 812\r\n") == {
-        "sm_mhz": 2475,
-        "memory_mhz": 10501,
-        "celsius": 61,
-        "memory_mib": 812,
-    }
-    assert clocks.values('Field "clocks.sm" is not a valid field to query.\n') == {}

@@ -13,7 +13,7 @@ from deploy.gpu_check.toolchain import HERE
 from gpud.child import throughput, warmup
 from tests.child import running
 from tests.child.running import GPU, OTHER_GPU
-from tests.gpu_check.building import KERNELS, host_cublas, program, reference_library
+from tests.gpu_check.building import KERNELS, host_cublas, program
 from tests.standins.build import build_libcuda, build_virtual_clock
 from tests.standins.loaded import COMPILED
 
@@ -101,12 +101,17 @@ def test_batches_of_the_c_program_are_as_long_and_as_many_as_those_of_gpud() -> 
         assert constant in text
 
 
-@pytest.mark.parametrize("probe", ["sync", "memory_latency"])
+WAITING = "blocking_ns 30000\nquery_ns 9000\ngraph_launch_ns 20000\ngraph_node_ns 1500\n"
+GATHERED = "blocking_ns 20000\nquery_ns 25000\nevent_ns 3000\nkernel_ns 4000\n"
+LOADS = "dram_load_ns 611\nl2_load_ns 243\ndevice.0.free_mem 1073741824\n"
+
+
+@pytest.mark.parametrize(
+    ("probe", "script"), [("sync", WAITING), ("sync", GATHERED), ("memory_latency", LOADS)]
+)
 def test_a_latency_is_to_the_c_program_what_it_is_to_gpud(
-    reference: Path, tmp_path: Path, probe: str
+    reference: Path, tmp_path: Path, probe: str, script: str
 ) -> None:
-    script = "blocking_ns 30000\nquery_ns 9000\ngraph_launch_ns 20000\ngraph_node_ns 1500\n"
-    script += "dram_load_ns 611\nl2_load_ns 243\ndevice.0.free_mem 1073741824\n"
     only = ("--only", probe)
     figures = document(ended(reference, tmp_path, *only, script=script))["figures"]
     library = build_libcuda(tmp_path, SCRIPT + script)
@@ -149,17 +154,6 @@ def test_a_loop_ends_with_its_input_and_verifies_its_last_product(
     wrong = "corrupt gpud_matmul_128 77\ncorrupt copy\n"
     ended_loop = ended(reference, tmp_path, "--loop", "--only", "matmul", *given, script=wrong)
     assert ended_loop.returncode == 1
-
-
-@pytest.mark.parametrize("sms", [24, 82, 108, 128, 132, 148])
-def test_tiles_that_are_wide_compete_on_every_gpu_near_its_size(sms: int) -> None:
-    library = reference_library()
-    for n in range(1024, 4224, 128):
-        size = library.wide_n(n, sms)
-        assert library.every_variant_can(b"tensor", size)
-        assert abs(size - n) <= n / 8
-    assert not library.every_variant_can(b"tensor", 3712)
-    assert library.wide_n(3712, 108) == 4096  # 512 blocks are 95 % of five waves of 108
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ a test pays for a compilation once and for a file copy after that.
 import hashlib
 import os
 import re
-import shutil
 import stat
 import subprocess
 import tempfile
@@ -52,14 +51,14 @@ def build_libnvml(directory: Path, script: str = "", without: Iterable[str] = ()
 def build_submit_loop(directory: Path) -> Path:
     """Put the program ``submit_loop`` into ``directory``; its source says what it prints."""
     built = _compiled("submit_loop", [SOURCES / "submit_loop.c"], C, ("-ldl",))
-    return _place(built, directory / "submit_loop")
+    return _place(built.read_bytes(), directory / "submit_loop")
 
 
 def build_virtual_clock(directory: Path) -> Path:
     """Put ``virtual_clock.so``, to be preloaded, into ``directory``; its source says what it is."""
     options = (*SHARED, "-fno-builtin")
     built = _compiled("virtual_clock.so", [SOURCES / "virtual_clock.c"], C, options)
-    return _place(built, directory / "virtual_clock.so")
+    return _place(built.read_bytes(), directory / "virtual_clock.so")
 
 
 def build_kernels_on_host(directory: Path) -> Path:
@@ -68,12 +67,7 @@ def build_kernels_on_host(directory: Path) -> Path:
     source, included = [SOURCES / "kernels_on_host.cpp"], sorted(KERNELS.glob("*.cu*"))
     included.append(SOURCES / "instructions.cuh")
     built = _compiled("kernels_on_host.so", source, CXX, options, included)
-    return _place(built, directory / "kernels_on_host.so")
-
-
-def error_codes() -> dict[int, str]:
-    """Give every CUresult of cuda.h by its number: {719: "CUDA_ERROR_LAUNCH_FAILED", ...}."""
-    return {int(code): name for code, name in ERROR.findall(ERRORS.read_text())}
+    return _place(built.read_bytes(), directory / "kernels_on_host.so")
 
 
 def rewrite_script(library: Path, script: str) -> None:
@@ -95,13 +89,11 @@ def _library(
     if unknown := sorted(set(hidden) - exported):
         message = f"{soname} has no function {', '.join(unknown)}"
         raise BuildError(message)
-    options = [*SHARED, f"-Wl,-soname,{soname}", "-lm"]
-    if hidden:
-        # An exact name beats the wildcard, so the rest keeps the visibility its source gives it.
-        names = "".join(f"{name}; " for name in hidden)
-        version_script = _cached(f"{{ global: *; local: {names}}};\n".encode(), ".map")
-        options.append(f"-Wl,--version-script={version_script}")
-    library = _place(_compiled(soname, sources, C, tuple(options)), directory / soname)
+    options = (*SHARED, f"-Wl,-soname,{soname}", "-lm")
+    content = _compiled(soname, sources, C, options).read_bytes()
+    for name in map(str.encode, hidden):  # no lookup finds a symbol by another name
+        content = content.replace(b"\0%b\0" % name, b"\0_%b\0" % name[1:])
+    library = _place(content, directory / soname)
     rewrite_script(library, script)
     return library
 
@@ -130,23 +122,13 @@ def _compiled(
     return target
 
 
-def _cached(content: bytes, suffix: str) -> Path:
-    """Keep a small generated input in the cache, named after its content."""
-    target = _cache() / f"{hashlib.sha256(content).hexdigest()[:32]}{suffix}"
-    if not target.exists():
-        with tempfile.NamedTemporaryFile(dir=_cache(), delete=False) as file:
-            file.write(content)
-        Path(file.name).replace(target)
-    return target
-
-
-def _place(built: Path, target: Path) -> Path:
-    """Copy a file to its place in one step: a process that has the old one mapped keeps it."""
+def _place(content: bytes, target: Path) -> Path:
+    """Write a program to its place in one step: a process that has the old one mapped keeps it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    os.close(descriptor)
-    shutil.copyfile(built, temporary)
-    Path(temporary).chmod(0o755)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        os.fchmod(descriptor, 0o755)
     return Path(temporary).replace(target)
 
 

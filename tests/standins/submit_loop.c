@@ -1,4 +1,4 @@
-/* submit_loop LIBCUDA N [MODE [GPU [ROW [SIZE [PTX]]]]]: the reference of gpud's latencies and products.
+/* submit_loop LIBCUDA N [MODE [GPU [ROW]]], or N TYPE GPU ROW SIZE PTX: the reference of gpud's latencies and products.
  *
  * Times N sequences of an empty kernel one by one on the GPU with that index (0), in blocks of 250
  * with an untimed synchronise between them. A sequence is, by MODE:
@@ -6,17 +6,10 @@
  *   roundtrip   one launch and a synchronise
  *   pipelined   ROW launches (200) and a synchronise
  *   graph       one launch of a graph of ROW empty kernels, and a synchronise
- *   blocking    one launch, a record, and a wait for that event, which is made to block
- *   query       one launch and a query, with an untimed synchronise behind it
- *   chase       one launch of a chase of ROW loads through a ring of SIZE bytes, and a synchronise
- *   to_peer     one copy of SIZE bytes to the GPU beside (1 for 0), with access to its memory, and a
- *               synchronise
- *   from_peer   the same from that GPU
- *   staged_to_peer, staged_from_peer    without access
  * Prints whole nanoseconds: the median sequence, clock pair included; the median of a bare clock
  * pair taken in the same loop; then the sequence's 10th, 90th and 99th percentile.
  *
- * With MODE fp64, tf32, bf16 or int8: N batches of ROW products of matrices of SIZE x SIZE, by the
+ * With TYPE fp64, tf32, bf16 or int8: N batches of ROW products of matrices of SIZE x SIZE, by the
  * kernel of the file PTX, between two events. Prints the same of these batches; no clock is read.
  */
 #include <dlfcn.h>
@@ -30,21 +23,16 @@
 #define WARM_UP 200
 
 static const char ptx[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
-                          ".visible .entry gpud_empty()\n{\n\tret;\n}\n"
-                          ".visible .entry gpud_ring()\n{\n\tret;\n}\n"
-                          ".visible .entry gpud_chase()\n{\n\tret;\n}\n";
+                          ".visible .entry gpud_empty()\n{\n\tret;\n}\n";
 
-static void *library, *module, *function, *stream, *graph, *event;
-static uint64_t place; /* device memory: where a chase has come to */
-static struct { int index; void *context; uint64_t memory; } own, peer;
+static void *library, *module, *function, *stream, *graph;
 static long row = 200, size;
 
 static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                      void *, void **, void **);
 static int (*synchronize)(void *);
 static int (*launch_graph)(void *, void *);
-static int (*record)(void *, void *), (*wait_for)(void *), (*query)(void *);
-static int (*copy_peer)(uint64_t, void *, uint64_t, void *, size_t, void *);
+static int (*record)(void *, void *), (*wait_for)(void *);
 
 struct product { const char *mode, *kernel; unsigned tile, across, down; };
 
@@ -124,44 +112,8 @@ static int graphed(void)
     return code ? code : synchronize(stream);
 }
 
-static int blocking(void)
-{
-    int code = submit();
-    code = code ? code : record(event, stream);
-    return code ? code : wait_for(event);
-}
-
-static int queried(void)
-{
-    int code = submit();
-    code = code ? code : query(stream);
-    return code == 600 ? 0 : code; /* CUDA_ERROR_NOT_READY */
-}
-
-static int chase(void)
-{
-    unsigned loads = (unsigned)row;
-    int code = launch(function, 1, 1, 1, 1, 1, 1, 0, stream, (void *[]){&place, &loads}, NULL);
-    return code ? code : synchronize(stream);
-}
-
-static int to_peer(void)
-{
-    int code = copy_peer(peer.memory, peer.context, own.memory, own.context, (size_t)size, stream);
-    return code ? code : synchronize(stream);
-}
-
-static int from_peer(void)
-{
-    int code = copy_peer(own.memory, own.context, peer.memory, peer.context, (size_t)size, stream);
-    return code ? code : synchronize(stream);
-}
-
 static const struct mode { const char *name; int (*sequence)(void); } modes[] = {
     {"submit", submit}, {"roundtrip", roundtrip}, {"pipelined", pipelined}, {"graph", graphed},
-    {"blocking", blocking}, {"query", queried}, {"chase", chase},
-    {"to_peer", to_peer}, {"from_peer", from_peer},
-    {"staged_to_peer", to_peer}, {"staged_from_peer", from_peer},
 };
 
 static const struct mode *mode_named(const char *name)
@@ -194,42 +146,14 @@ static void make_graph(void)
     launch_graph = symbol("cuGraphLaunch");
 }
 
-/* The kernels are those of gpud; as PTX only a stand-in takes these, which have no parameters. */
-static void make_ring(void)
-{
-    unsigned lines = (unsigned)(size / 128), factor = 1664525, step = 1;
-    uint64_t ring;
-    CALL("cuMemAlloc_v2", (uint64_t *, size_t), (&ring, (size_t)size));
-    CALL("cuMemAlloc_v2", (uint64_t *, size_t), (&place, sizeof place));
-    CALL("cuMemcpyHtoD_v2", (uint64_t, const void *, size_t), (place, &ring, sizeof ring));
-    CALL("cuModuleGetFunction", (void **, void *, const char *), (&function, module, "gpud_ring"));
-    check(launch(function, 1, 1, 1, 1, 1, 1, 0, stream, (void *[]){&ring, &lines, &factor, &step},
-                 NULL), "cuLaunchKernel");
-    CALL("cuModuleGetFunction", (void **, void *, const char *), (&function, module, "gpud_chase"));
-}
-
-static void make_peer(int with_access)
-{
-    CALL("cuMemAlloc_v2", (uint64_t *, size_t), (&own.memory, (size_t)size));
-    CALL("cuDevicePrimaryCtxRetain", (void **, int), (&peer.context, own.index ^ 1));
-    CALL("cuCtxSetCurrent", (void *), (peer.context));
-    CALL("cuMemAlloc_v2", (uint64_t *, size_t), (&peer.memory, (size_t)size));
-    if (with_access)
-        CALL("cuCtxEnablePeerAccess", (void *, unsigned), (own.context, 0));
-    CALL("cuCtxSetCurrent", (void *), (own.context));
-    if (with_access)
-        CALL("cuCtxEnablePeerAccess", (void *, unsigned), (peer.context, 0));
-    copy_peer = symbol("cuMemcpyPeerAsync");
-}
-
 static void prepare(int gpu)
 {
     int device;
-    own.index = gpu;
+    void *context;
     CALL("cuInit", (unsigned), (0));
     CALL("cuDeviceGet", (int *, int), (&device, gpu));
-    CALL("cuDevicePrimaryCtxRetain", (void **, int), (&own.context, device));
-    CALL("cuCtxSetCurrent", (void *), (own.context));
+    CALL("cuDevicePrimaryCtxRetain", (void **, int), (&context, device));
+    CALL("cuCtxSetCurrent", (void *), (context));
     CALL("cuStreamCreate", (void **, unsigned), (&stream, 0));
     CALL("cuModuleLoadDataEx", (void **, const void *, unsigned, int *, void **),
          (&module, ptx, 0, NULL, NULL));
@@ -238,8 +162,6 @@ static void prepare(int gpu)
     synchronize = symbol("cuStreamSynchronize");
     record = symbol("cuEventRecord");
     wait_for = symbol("cuEventSynchronize");
-    query = symbol("cuStreamQuery");
-    CALL("cuEventCreate", (void **, unsigned), (&event, 1)); /* CU_EVENT_BLOCKING_SYNC */
     for (long i = 0; i < WARM_UP; i++)
         check(submit(), "cuLaunchKernel");
 }
@@ -297,10 +219,6 @@ static void time_sequences(const struct mode *mode, int64_t *taken, int64_t *pai
 {
     if (mode->sequence == graphed)
         make_graph();
-    if (mode->sequence == chase)
-        make_ring();
-    if (mode->sequence == to_peer || mode->sequence == from_peer)
-        make_peer(strncmp(mode->name, "staged", 6));
     for (long i = 0; i < count; i++) {
         if (i % BLOCK == 0)
             check(synchronize(stream), "cuStreamSynchronize");
@@ -310,8 +228,6 @@ static void time_sequences(const struct mode *mode, int64_t *taken, int64_t *pai
         pairs[i] = now_ns() - end;
         taken[i] = end - start;
         check(code, mode->name);
-        if (mode->sequence == queried)
-            check(synchronize(stream), "cuStreamSynchronize");
     }
     check(synchronize(stream), "cuStreamSynchronize");
 }
@@ -327,8 +243,7 @@ int main(int argc, char **argv)
     if (argc > 6)
         size = strtol(argv[6], NULL, 10);
     if (count <= 0 || (!mode && (!product || size <= 0)) || row <= 0) {
-        fprintf(stderr, "usage: submit_loop LIBCUDA N [submit|roundtrip|pipelined|graph|blocking|"
-                        "query|chase|[staged_]to_peer|[staged_]from_peer [GPU [ROW [SIZE]]]]\n"
+        fprintf(stderr, "usage: submit_loop LIBCUDA N [submit|roundtrip|pipelined|graph [GPU [ROW]]]\n"
                         "       submit_loop LIBCUDA N fp64|tf32|bf16|int8 GPU ROW SIZE PTX\n");
         return 2;
     }
