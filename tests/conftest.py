@@ -13,6 +13,7 @@ from tests.dockerd import PrivateDockerd, private_dockerd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 # A busy machine is slow, and nothing is wrong: neither with a test nor with what makes its data.
@@ -34,6 +35,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def anyio_backend() -> str:
     """Run asynchronous tests as the agent runs: in an event loop of asyncio."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def installed_layer() -> Iterator[Path]:
+    """Files of an installation over this machine's, for distributions that look like WSL2."""
+    from tests.chaos.distribution import layer  # with what few tests need
+
+    if os.geteuid() != 0 or shutil.which("dockerd") is None:
+        pytest.skip("needs root and a dockerd")
+    with layer() as made:
+        yield made
 
 
 @pytest.fixture

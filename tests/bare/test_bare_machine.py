@@ -145,6 +145,14 @@ def test_a_clone_on_a_bare_machine_answers_a_scrape_and_stops_on_ctrl_c(machine:
     assert machine.run("deploy/run --setup-only --no-docker && rm -rf .venv gpud").returncode == 0
 
 
+def test_installation_from_a_clone_is_one_command(machine: Machine) -> None:
+    installed = machine.run("deploy/install --no-start && gpud version && getent group docker")
+    assert installed.returncode == 0, installed.stdout + installed.stderr
+    *_, version, group = installed.stdout.splitlines()
+    assert version.startswith("gpud ")
+    assert group.endswith(":" if machine.user == "root" else f":{USER}")
+
+
 def test_half_a_set_up_is_never_taken_for_a_whole_one(machine: Machine) -> None:
     assert machine.run("deploy/run --setup-only --no-docker").returncode == 0
     broken = machine.run("rm .venv/.gpud-setup; rm .venv/bin/gpud; deploy/run --setup-only")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.chaos import faults
-from tests.chaos.distribution import distribution, layer
+from tests.chaos.distribution import distribution
 from tests.chaos.faults import Fault
 from tests.chaos.invariants import MEDIAN, invented, unwanted
 from tests.chaos.trial import Trial, plan, ready, run
@@ -44,11 +44,11 @@ def end_the_container(distro: Distribution, chance: random.Random) -> Damage:
 
 @pytest.mark.skipif(os.geteuid() != 0 or not PYTHON.exists(), reason=f"needs root and {PYTHON}")
 def test_gpud_is_well_after_faults_at_random_and_a_planted_loss_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
+    installed_layer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seed = time.time_ns() % 1_000_000
     print(f"deploy/chaos --seed {seed}")
-    with layer() as below, distribution(below) as distro:
+    with distribution(installed_layer) as distro:
         witness = ready(distro)
         deadline_s, done = time.monotonic() + FOR_S, []
         for trial in plan(seed, sorted(faults.load())):

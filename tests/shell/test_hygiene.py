@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.shell.world import USER
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def test_nothing_a_shell_was_given_reaches_gpud_or_dockerd(gpud: World, way: str
     settings.write_text(before.replace('"off"', '"manage"\nbinary = "/run/bin/dockerd"'))
     try:
         line = [GPUD, "up"] if way == "as root" else ["sudo", "-n", GPUD, "up"]
-        user = None if way == "as root" else "gpudtest"
+        user = None if way == "as root" else USER
         begun = gpud.run("/usr/bin/python3", "-c", ODD, *line, user=user)
         assert begun.returncode == 0, begun.stderr
         pid = supervisor(gpud)

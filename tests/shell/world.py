@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
-USER, STRANGER = "gpudtest", "gpudother"
+USER, STRANGER = "person", "stranger"
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "TERM": "dumb",
@@ -44,7 +44,7 @@ MAKE = """
 chmod 755 /home /opt
 echo "127.0.1.1 $(cat /proc/sys/kernel/hostname)" >>/etc/hosts  # sudo looks its own machine up
 useradd --system --user-group --no-create-home gpud 2>/dev/null || true
-for user in gpudtest gpudother; do
+for user in person stranger; do
   useradd --create-home --user-group --shell /bin/bash "$user"
   chmod 755 "/home/$user"
 done

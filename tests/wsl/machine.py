@@ -1,29 +1,24 @@
 """A distribution as WSL2 gives it to a person: no systemd, a fresh /run, processes behind relays.
 
-Real: Debian, its dockerd, sudo, bash on a pty, namespaces, control groups, mounts. Made up: what
-the kernel calls itself, /dev/dxg (a node that does nothing) and the driver's libraries. One thing
-differs from WSL2, where all distributions share a network: this one has a network of its own, so
-that docker0, ports and the firewall of the machine that runs the tests stay as they are.
+Real: this machine's Debian, its dockerd, sudo, bash on a pty, namespaces, control groups, mounts.
+Made up: what the kernel calls itself, /dev/dxg (a node that does nothing) and the driver's
+libraries. One thing differs from WSL2, where all distributions share a network: this one has a
+network of its own, so that docker0, ports and the firewall of the machine stay as they are.
 """
 
 from __future__ import annotations
 
-import configparser
 import contextlib
 import json
 import os
-import shutil
 import socket
 import subprocess
-import sys
-import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.debian import add_user, clone_into, make_debian
 from tests.e2e.program import alive, children_of
-from tests.standins.build import build_libcuda, build_libnvml
+from tests.shell.world import USER
 from tests.wsl.cgroups import Groups
 from tests.wsl.terminal import Terminal
 
@@ -31,17 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = Path(__file__).parent
-USER, UID, PASSWORD = "player", 1000, "correct horse"
-GUEST, GUEST_UID = "guest", 1001
 RELEASE = "5.15.167.4-microsoft-standard-WSL2"
 VERSION = (
     f"Linux version {RELEASE} (root@f9c826d3017f) (gcc (GCC) 11.2.0, GNU ld (GNU Binutils) 2.37)"
     " #1 SMP Tue Nov 5 00:21:55 UTC 2024\n"
 )
-WSL_CONF = f"[boot]\nsystemd=false\n\n[user]\ndefault={USER}\n"
-PROXY = ("127.0.0.1", 3128)
-"""All of the network that there is in there, and only while a test lets it be there."""
-
 NAMESPACES = ("--mount", "--pid", "--net", "--uts", "--ipc", "--cgroup")
 JOIN = 'for group in $1; do echo $$ >"$group"; done; shift; exec "$@"'
 
@@ -58,45 +47,6 @@ class Process:
     command: str
 
 
-def make_distribution(tree: Path) -> None:
-    """Fill ``tree`` with what ``wsl --install`` leaves: Debian, a user with a password and sudo.
-
-    Besides: a second user who may do nothing, ``/box.tar``, which is an image for
-    ``docker import``, and in ``~/gpud`` a clone of what is committed here.
-    """
-    make_debian(tree, "python3", "sudo", "ca-certificates", "bash")
-    add_user(tree, USER, UID, "--groups=sudo")
-    add_user(tree, GUEST, GUEST_UID)
-    subprocess.run(
-        ["chroot", tree, "chpasswd"], input=f"{USER}:{PASSWORD}\n", text=True, check=True
-    )
-    proxy = "http://{}:{}".format(*PROXY)
-    pip = configparser.ConfigParser()
-    pip.read(tree / "etc/pip.conf")
-    pip.read_dict({"global": {"proxy": proxy}})
-    with (tree / "etc/pip.conf").open("w") as written:
-        pip.write(written)
-    for name, text in {
-        "etc/sudoers.d/log": "Defaults logfile=/var/log/sudo.log\n",
-        "etc/wsl.conf": WSL_CONF,
-        "etc/hostname": "laptop\n",
-        "etc/hosts": "127.0.0.1 localhost\n127.0.1.1 laptop\n",
-        "etc/apt/apt.conf.d/99proxy": "".join(
-            f'Acquire::{scheme}::Proxy "{proxy}";\n' for scheme in ("http", "https")
-        ),
-        "etc/ld.so.conf.d/ld.wsl.conf": "/usr/lib/wsl/lib\n",
-    }.items():
-        (tree / name).write_text(text)
-    lib = tree / "usr/lib/wsl/lib"
-    lib.mkdir(parents=True)
-    build_libcuda(lib)
-    build_libnvml(lib)
-    shutil.copy(HERE / "init.py", tree / "init")
-    with tarfile.open(tree / "box.tar", "w") as image:
-        image.add("/bin/busybox", "bin/busybox")
-    clone_into(tree, HERE.parents[1], USER, f"/home/{USER}")
-
-
 @dataclass(slots=True)
 class Machine:
     """A distribution whose changes to the layers below it are kept in ``place`` between boots."""
@@ -105,7 +55,6 @@ class Machine:
     layers: tuple[Path, ...]
     init: int = 0
     unshare: subprocess.Popen[bytes] | None = None
-    network: subprocess.Popen[bytes] | None = None
     terminals: list[Terminal] = field(default_factory=list)
 
     @property
@@ -152,22 +101,8 @@ class Machine:
         pid = self.unshare.pid
         self.init = int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
 
-    def connect(self) -> None:
-        """Let it reach the servers that an installation needs."""
-        self.network = subprocess.Popen(
-            [sys.executable, "-I", HERE / "network.py", str(self.init), PROXY[0], str(PROXY[1])],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-        )
-        assert self.network.stdout is not None
-        assert self.network.stdout.readline() == b"listening\n"
-
     def shutdown(self) -> None:
         """``wsl --shutdown``: everything ends at once, and nothing is told."""
-        if self.network is not None:
-            self.network.kill()
-            self.network.communicate()
-            self.network = None
         if self.unshare is not None:
             if self.init:
                 with contextlib.suppress(ProcessLookupError):

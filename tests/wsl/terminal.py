@@ -41,20 +41,13 @@ class Terminal(Screen):
     def send(self, text: str) -> None:
         self.channel.sendall(text.encode())
 
-    def run(self, command: str, password: str = "") -> tuple[int, str]:
-        """Type a command; give its exit status and what it wrote. Waits for the prompt after it.
-
-        ``password`` is typed when sudo asks for one; it must ask when one is given.
-        """
+    def run(self, command: str) -> tuple[int, str]:
+        """Type a command; give its exit status and what it wrote. Waits for the prompt after it."""
         self.send(f'{command}; echo "ended:"$?\n')
         self.expect(r"\n")  # the echo of what was typed
-        before = ""
-        if password:
-            before = self.expect(r"(?s)(.*)\[sudo\] password for \w+: ")[1]
-            self.send(f"{password}\n")
         ended = self.expect(r"(?s)(.*?)ended:(\d+)\r\n", LIMIT_S)
         self.expect(PROMPT)
-        return int(ended[2]), (before + ended[1]).replace("\r", "")
+        return int(ended[2]), ended[1].replace("\r", "")
 
     def close(self) -> None:
         """Close the window and wait until the shell has ended; daemons keep the relay."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.waiting import until
+from tests.wsl.conftest import SUDO_LOG
 from tests.wsl.terminal import PROMPT
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ def starting(machine: Machine) -> list[Process]:
 
 
 def begun(machine: Machine) -> tuple[int, int, int]:
-    """How often sudo was asked, a supervisor and a dockerd were begun, since the installation."""
-    sudo, root = (log(machine, name) for name in ("var/log/sudo.log", "var/log/gpud/root.log"))
+    """How often sudo was asked, a supervisor and a dockerd were begun, since the first boot."""
+    sudo, root = (log(machine, name) for name in (SUDO_LOG[1:], "var/log/gpud/root.log"))
     asked = sudo.count("COMMAND=/opt/gpud/bin/gpud up")
     return asked, root.count('"supervisor_started"'), root.count('"action": "start"')
 
