@@ -24,8 +24,8 @@ NEW: Final = fresh(TREE)
 MARK: Final = TREE / ".fingerprint"
 SUMS: Final = ".sums"
 AGAIN: Final = "correct them as the lines above say, then run this again"
-PROBLEM: Final = 1
-"""Exit code of ``gpud config check`` for settings that gpud starts with all the same."""
+REFUSED: Final = 2
+"""Exit code of ``gpud config check`` for settings that gpud does not start with."""
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -214,18 +214,23 @@ def _write_scripts(setup: Setup) -> None:
 
 def check() -> None:
     """Try the new gpud and the settings while the old one runs. Errors: ``InstallError``."""
-    for words, codes, fault, fix in (
-        (("completion", "bash"), {0}, "run", "the lines above say why"),
-        (("config", "check"), {0, PROBLEM}, "start with these settings", AGAIN),
-    ):
-        line = gpud_of(NEW, *words)
-        ran = subprocess.run(line, capture_output=True, env=CLEAN, cwd="/", text=True, check=False)
-        if ran.returncode not in codes:
-            print(visible(ran.stdout + ran.stderr), end="", file=sys.stderr, flush=True)
-            raise InstallError(
-                f"this version of gpud does not {fault}; the installed one was left as it is",
-                fix,
-            )
+    fault, fix = "run", "the lines above say why"
+    ran = _tried("completion", "bash")
+    if ran.returncode == 0:
+        ran = _tried("config", "check", "--json")
+        if ran.stdout.startswith("{"):  # without its document it has crashed
+            if ran.returncode != REFUSED:
+                return
+            fault, fix, ran = "start with these settings", AGAIN, _tried("config", "check")
+    print(visible(ran.stdout + ran.stderr), end="", file=sys.stderr, flush=True)
+    raise InstallError(
+        f"this version of gpud does not {fault}; the installed one was left as it is", fix
+    )
+
+
+def _tried(*words: str) -> subprocess.CompletedProcess[str]:
+    line = gpud_of(NEW, *words)
+    return subprocess.run(line, capture_output=True, env=CLEAN, cwd="/", text=True, check=False)
 
 
 def _swap(setup: Setup) -> None:

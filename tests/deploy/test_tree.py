@@ -14,16 +14,22 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    ("verb", "code", "fault"),
-    [("completion", 1, "run"), ("config", 2, "start with these settings"), ("config", 1, "")],
+    ("verb", "document", "code", "fault"),
+    [
+        ("completion", "", 1, "run"),
+        ("config", "", 1, "run"),
+        ("config", "{}", 2, "start with these settings"),
+        ("config", "{}", 1, ""),
+    ],
 )
 def test_version_that_fails_is_refused_before_it_is_put_in_place(
-    verb: str, code: int, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    verb: str, document: str, code: int, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = tmp_path / "bin/python"
     python.parent.mkdir()
     python.write_text(
-        f'#!/bin/sh\ncase "$*" in *" {verb} "*) echo reason >&2; exit {code} ;; esac\n'
+        f"#!/bin/sh\ncase $* in *' {verb} '*) echo '{document}'; echo reason >&2; exit {code} ;;"
+        " *) echo '{}' ;; esac\n"
     )
     python.chmod(0o755)
     monkeypatch.setattr(tree, "NEW", tmp_path)
