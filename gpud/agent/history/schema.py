@@ -233,8 +233,27 @@ def refuse_newer(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring a file to the newest schema, a step at a time. Errors: StoreError for a newer one."""
+    """Bring a file to the newest schema, a step at a time; a copy of the older one stays beside it.
+
+    Errors: StoreError for a newer one, sqlite3.Error and OSError where there is no room for a copy.
+    """
     version = refuse_newer(connection, path)
+    if 0 < version < len(MIGRATIONS):
+        _copy(connection, path, path.with_name(f"{path.name}.schema-{version}"))
     for step, script in enumerate(MIGRATIONS[version:], start=version + 1):
         # executescript commits first, so the transaction is spelled out: all of a step or nothing.
         connection.executescript(f"BEGIN; {script} PRAGMA user_version = {step}; COMMIT;")
+
+
+def _copy(connection: sqlite3.Connection, path: Path, target: Path) -> None:
+    """Write a copy, whole or not at all, in place of those of former migrations."""
+    new = path.with_name(f"{path.name}.copy")
+    new.unlink(missing_ok=True)
+    try:
+        connection.execute("VACUUM INTO ?", (str(new),))
+        new.replace(target)
+    finally:
+        new.unlink(missing_ok=True)
+    for former in path.parent.glob(f"{path.name}.schema-*"):
+        if former != target:
+            former.unlink(missing_ok=True)

@@ -71,6 +71,11 @@ def test_file_of_each_older_schema_is_migrated_with_its_rows(tmp_path: Path, ver
             assert len(count) == (version >= 4), table
         assert store.append([run(6.0)]) == []
         assert store.read(queries.run_count) == 2
+    (copy,) = (tmp_path / "old").glob("gpud.db.schema-*")
+    assert copy.name == f"gpud.db.schema-{version}"
+    with closing(sqlite3.connect(copy)) as before:
+        assert before.execute("PRAGMA user_version").fetchone() == (version,)
+        assert before.execute("SELECT count(*) FROM runs").fetchone() == (1,)
     (tmp_path / "new").mkdir()
     with opened(tmp_path / "new"):
         pass
