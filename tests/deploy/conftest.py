@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
@@ -16,6 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.overlay import Machine
+
+
+NEEDED = [
+    "hatchling",
+    "msgspec",
+    "packaging",
+    "pathspec",
+    "pluggy",
+    "shtab",
+    "structlog",
+    "tomlkit",
+    "trove-classifiers",
+]
+"""What an installation itself loads of its packages."""
 
 
 @pytest.fixture(scope="session")
@@ -52,3 +67,17 @@ def installed(shared: Path) -> Iterator[Machine]:
     with fresh(shared) as made:
         made.well(*install(shared, "--no-start"))
         yield made
+
+
+@pytest.fixture(scope="session")
+def light(shared: Path) -> Path:
+    """A folder with two checkouts, the second one newer, that need few packages."""
+    place = shared / "light"
+    for name in ("checkout", "newer"):
+        shutil.copytree(shared / "checkout", place / name)
+        file = place / name / "deploy/requirements.txt"
+        pins = re.split(r"^(?=\w)", file.read_text(), flags=re.MULTILINE)
+        file.write_text("".join(pin for pin in pins if pin.partition("==")[0] in NEEDED))
+    with (place / "newer/gpud/core/text.py").open("a") as newer:
+        newer.write("# newer\n")
+    return place

@@ -32,10 +32,10 @@ def ours(made: Machine) -> dict[str, str]:
     }
 
 
-def ended_at(made: Machine, shared: Path, title: str, number: signal.Signals) -> None:
+def ended_at(made: Machine, asked: list[str], title: str, number: signal.Signals) -> None:
     """Install until ``title`` is announced, and be ended there, with all that was started."""
     # Under nohup a test, and what it starts, ignores SIGHUP.
-    process = made.start("env", "--default-signal", *install(shared, "--no-start"))
+    process = made.start("env", "--default-signal", *asked)
     assert process.stdout is not None
     said = ""
     while title not in said:
@@ -58,18 +58,22 @@ STEPS = {
 
 
 def test_ended_in_the_middle_of_any_of_these_steps_the_next_run_completes_it(
-    shared: Path, installed: Machine
+    shared: Path, light: Path
 ) -> None:
+    asked = [str(light / "checkout/deploy/install"), *install(shared, "--no-start")[1:]]
+    with fresh(shared) as undisturbed:
+        undisturbed.well(*asked)
+        expected = ours(undisturbed)
     with fresh(shared) as made:
         for title, number in STEPS.items():
-            ended_at(made, shared, title, number)
+            ended_at(made, asked, title, number)
             # What is in place is whole, or is not there.
             if (made.root / RULE).exists():
                 made.well("visudo", "-cqf", f"/{RULE}")
             if (made.root / "opt/gpud").exists():
                 made.well("/opt/gpud/bin/gpud", "version")
-        made.well(*install(shared, "--no-start"))
-        assert ours(made) == ours(installed)
+        made.well(*asked)
+        assert ours(made) == expected
         made.well(*uninstall(shared, "--purge"))
         assert not [name for name in made.changed() if "gpud" in name and HOME[1:] not in name]
 
