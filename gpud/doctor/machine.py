@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -26,8 +27,10 @@ from gpud.core.errors import ConfigError
 from gpud.core.health import Health, Level
 from gpud.core.report import RootReport
 from gpud.core.settings import Settings
+from gpud.core.text import escaped
 from gpud.core.wsl import Sections
 from gpud.document.status import Status
+from gpud.install.places import MANIFEST
 from gpud.reports import published_by, root_report
 
 FILE_LIMIT = 1024 * 1024
@@ -87,6 +90,12 @@ class Machine:
     def installed(self) -> bool:
         """Return whether this is the installed gpud; anything else is a development run."""
         return self.settings.home == "/"
+
+    @property
+    def installer(self) -> str:
+        """The command that installed gpud here, and mends and upgrades it."""
+        noted = re.search(r"^owner (.+)$", self.text(str(MANIFEST)) or "", re.MULTILINE)
+        return escaped(noted[1]) if noted else "deploy/install"
 
     @property
     def kernel(self) -> str:

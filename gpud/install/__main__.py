@@ -39,7 +39,7 @@ def main(words: Sequence[str]) -> NoReturn:
 def _run(verb: str, given: argparse.Namespace, root: Path, line: list[str]) -> int:
     if verb == "uninstall":
         become_root("", *line)
-        return uninstall(given)
+        return uninstall(given, "deploy/uninstall")
     entry = _person(given)
     if not given.dry_run and given.make_wheelhouse is None:
         why = f"Installing gpud below {TREE} needs root; sudo may ask for your password."
@@ -118,7 +118,7 @@ def install(
                 fix = f"{command} --make-wheelhouse {given.wheelhouse}"
                 raise InstallError(f"there is no directory {given.wheelhouse}", fix)
             wheels = listed(Path(given.wheelhouse).resolve())
-        python, person = pythons.of_root(), _person(given)
+        python, person = pythons.of_root(wheels or ()), _person(given)
         os.chdir("/")  # the directory of the caller may be gone, or be no business of root's
         log = scratch / "log"
         if not given.dry_run:
@@ -136,10 +136,15 @@ def _carried_out(setup: Setup) -> int:
     from gpud.install.plan import plan
 
     say, login = setup.console.say, setup.login
+    manifest.refuse_package(setup.command)
     say(f"gpud for {login}" + ("" if setup.dry else f"; details: {setup.console.log}"))
     if setup.dry and not INSTALL_LOG.exists():
         say(f"  would: {INSTALL_LOG}")
+    if not setup.dry and not TREE.exists():
+        manifest.own(setup.command)
     setup.carry_out(plan(setup))
+    if not setup.dry:
+        manifest.own(setup.command)
     setup.carry_out(start.steps(setup))
     if setup.dry:
         say("Nothing was changed.")
@@ -158,10 +163,11 @@ def _carried_out(setup: Setup) -> int:
     return int(bool(setup.later))
 
 
-def uninstall(given: argparse.Namespace) -> int:
+def uninstall(given: argparse.Namespace, command: str) -> int:
     """Remove what was installed. Errors: ``InstallError``."""
     from gpud.install.undo import Removal
 
+    manifest.refuse_package(command)
     os.chdir("/")
     only_one()
     with tempfile.TemporaryDirectory(prefix="gpud-uninstall-", dir="/run") as folder:

@@ -21,7 +21,7 @@ def main(words: Sequence[str], wheels: Mapping[str, str]) -> NoReturn:
     verb, *rest = words
     given = options.read(verb, f"gpud {verb}", rest)
     if verb == "uninstall":
-        sys.exit(guarded(lambda: uninstall(given)))
+        sys.exit(guarded(lambda: uninstall(given, "gpud uninstall")))
     known: dict[Path, str | None] = {Path(path): digest for path, digest in wheels.items()}
 
     def run() -> int:

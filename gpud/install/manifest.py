@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpud.install.places import CONFIG_DIR, MANIFEST, fresh
+from gpud.install.console import InstallError
+from gpud.install.places import CONFIG_DIR, MANIFEST, PACKAGE, fresh
 
 
 def lines() -> list[str]:
@@ -34,6 +35,28 @@ def forget(line: str) -> None:
     new = fresh(MANIFEST)
     new.write_text(text, encoding="utf-8", errors="surrogateescape")
     new.replace(MANIFEST)
+
+
+def owner() -> str:
+    """Return the command that installed what is here, and mends and upgrades it."""
+    return next(iter(values("owner")), "deploy/install")
+
+
+def refuse_package(command: str) -> None:
+    """Leave to the Debian package what it installed. Errors: ``InstallError``."""
+    if owner() == str(PACKAGE) != command and PACKAGE.exists():
+        raise InstallError(
+            "gpud was installed by its Debian package, and only that changes it",
+            f"{PACKAGE} mends it, a newer package upgrades it, sudo apt-get remove gpud removes it",
+        )
+
+
+def own(command: str) -> None:
+    """Note which command installs and upgrades what is here, in place of the one before."""
+    for other in values("owner"):
+        if other != command:
+            forget(f"owner {other}")
+    note(f"owner {command}")
 
 
 def _append(line: str) -> None:

@@ -25,6 +25,8 @@ COMPLETION: Final = {
     "zsh": Path("/usr/local/share/zsh/site-functions/_gpud"),
     "fish": Path("/usr/local/share/fish/vendor_completions.d/gpud.fish"),
 }
+PACKAGE: Final = Path("/usr/lib/gpud/install")
+"""Installer of the Debian package, there as long as the package is."""
 LOCK: Final = Path("/run/gpud-install.lock")
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import stat
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gpud.install.console import InstallError, output
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 NAMES: Final = (
     "/usr/bin/python3.14",
@@ -30,17 +34,28 @@ def trusted(path: Path) -> bool:
     return True
 
 
-def find() -> Path | None:
-    """Return root's Python with its version: what python3 is changes with the distribution."""
+def find(wheels: Iterable[Path] = ()) -> Path | None:
+    """Return root's Python with its version: what python3 is changes with the distribution.
+
+    Where wheels are for certain versions, as numpy's are, it is one of those.
+    """
+    fits = {tag[1] for path in wheels if (tag := re.search(r"-cp3(\d+)-cp3\1-", path.name))}
     for path in map(Path, NAMES):
-        if path.exists() and trusted(path) and output(path, "-I", "-c", QUALIFIES) is not None:
+        if not (path.exists() and trusted(path)) or output(path, "-I", "-c", QUALIFIES) is None:
+            continue
+        if not fits or version(path).removeprefix("3.") in fits:
             return path.resolve()
     return None
 
 
-def of_root() -> Path:
+def of_root(wheels: Iterable[Path] = ()) -> Path:
     """Return what ``find`` does. Errors: ``InstallError`` where there is none."""
-    if (python := find()) is None:
+    if (python := find(wheels)) is None:
+        if wheels and find() is not None:
+            raise InstallError(
+                "the wheelhouse has nothing for a Python of this machine",
+                "make it anew with this Python's version",
+            )
         raise InstallError(
             "no Python 3.11 or newer that belongs to root below /usr",
             "sudo apt-get install python3.11 python3.11-venv, or any newer one",

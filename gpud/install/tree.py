@@ -195,9 +195,14 @@ def _write_scripts(setup: Setup) -> None:
             path.unlink()
     scripts = {"bin/gpud": "gpud-command", "bin/gpud-start": "gpud-start"}
     scripts["deploy/uninstall"] = "uninstall"  # for when the checkout is gone
-    files = {name: (read(source), 0o755) for name, source in scripts.items()}
+    again = f"Run {setup.command} again".encode()  # what mends it, for whom it has installed
+    files = {
+        name: (read(source).replace(b"Run deploy/install again", again), 0o755)
+        for name, source in scripts.items()
+    }
     for snippet in ("bashrc.snippet", "zshrc.snippet", "config.fish.snippet"):
-        files[f"share/{snippet}"] = (read(snippet), 0o644)
+        text = read(snippet).replace(b"Run deploy/install again", again)
+        files[f"share/{snippet}"] = (text, 0o644)
     files |= {name: (text, 0o644) for name, text in setup.source.installer().items()}
     for name, (text, mode) in files.items():
         (NEW / name).parent.mkdir(parents=True, exist_ok=True)

@@ -63,6 +63,7 @@ class Removal:
             "user": self._user,
             "rule": lambda _: None,  # a line of the sudo rule
             "with": lambda _: None,  # an extra in the tree
+            "owner": lambda _: None,
         }
 
     def run(self) -> bool:

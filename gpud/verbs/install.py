@@ -53,7 +53,9 @@ def _run(options: argparse.Namespace, words: Sequence[str]) -> int:
         scratch = Path(folder)
         source = Wheel(repacked(scratch))
         if options.verb == "uninstall":
-            return uninstall(options) if os.geteuid() == 0 else _as_root(source, {}, options, words)
+            if os.geteuid() == 0:
+                return uninstall(options, "gpud uninstall")
+            return _as_root(source, {}, options, words)
         if os.geteuid() == 0 or options.dry_run or options.make_wheelhouse is not None:
             return install(options, source, COMMAND)
         plan = argparse.Namespace(**{**vars(options), "dry_run": True})

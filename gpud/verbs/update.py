@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 import gpud
 from gpud.arguments import OK
 from gpud.core.errors import GpudError
-from gpud.install import pythons, wheels
+from gpud.install import manifest, pythons, wheels
 from gpud.install.console import Console, InstallError
+from gpud.install.places import PACKAGE
 from gpud.install.source import Wheel
 from gpud.output import say
 
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 NAME: Final = re.compile(r"gpud-(\d+(?:\.\d+)*)-py3-none-any\.whl")
 HEADING: Final = re.compile(r"^## \[(\d+(?:\.\d+)*)\]", re.MULTILINE)
 NO_INDEX: Final = "try again with a network, or gpud update --check --wheelhouse DIR"
+OWN_WHEEL: Final = "pipx upgrade gpud, or pip install the wheel; then gpud install"
+WAYS: Final = {
+    "deploy/install": "update the checkout, then deploy/install",
+    str(PACKAGE): "sudo apt-get install ./FILE, the newer Debian package",
+}
+"""What upgrades an installation, by the command that made it."""
 OWN_FOLDER: Final = "name a folder that has the wheel: gpud update --check --wheelhouse DIR"
 
 
@@ -51,7 +58,8 @@ def run(options: argparse.Namespace, _: Place) -> int:
         return OK
     say(f"gpud {'.'.join(map(str, newest))} is there; this is {gpud.__version__}\n")
     say(news(changes, here, newest))
-    say("To upgrade: pipx upgrade gpud, or pip install the wheel; then gpud install")
+    way = WAYS.get("".join(manifest.values("owner")), OWN_WHEEL)
+    say(f"To upgrade: {way}")
     return OK
 
 

@@ -79,7 +79,7 @@ def test_no_check_is_refused_and_all_that_was_asked_for_are_there() -> None:
         *("wsl", "systemd", "interop", "idle", "dxg", "libcuda", "driver"),
         *("docker", "docker_access", "live_restore", "toolkit", "sudo_rule"),
         *("shell_hook", "port", "gpud", "telemetry"),
-        *("settings", "known_issues"),
+        *("settings", "users", "known_issues"),
     }
 
 

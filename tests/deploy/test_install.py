@@ -325,7 +325,7 @@ def test_the_documented_table_is_what_the_manifest_says(installed: Machine) -> N
         elif kind in {"hook", "userstate"}:
             made.add(value.rpartition(" ")[2].replace(HOME, "~"))
         else:
-            assert kind in {"dir", "userdir", "rule", "person"}, line
+            assert kind in {"dir", "userdir", "rule", "person", "owner"}, line
     rows = (ROOT / "docs/install.md").read_text().split("|---|---|---|\n")[1].split("\n\n")[0]
     documented = {row.split("|")[1].strip().replace("`", "") for row in rows.splitlines()}
     assert documented == made

@@ -62,6 +62,9 @@ def test_members_ask_without_a_password_and_others_when_they_have_become_one(
         made.well("gpasswd", "-d", OTHER, GROUP)
         assert ask(made, OTHER, "history", "--json").returncode == 4
         _logs_are_for_members(made)
+        checks = json.loads(ask(made, OTHER, "doctor", "--json").stdout)["checks"]
+        (found,) = [check for check in checks if check["title"] == GROUP]
+        assert (found["verdict"], "usermod -aG" in found["fix"]) == ("advice", True)
         made.well("/usr/local/bin/gpud", "down")
         for user, code in ((USER, 4), (OTHER, 4)):  # the lock wants a session with the group
             assert ask(made, user, "probe", "cpu_call").returncode == code

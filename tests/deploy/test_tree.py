@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         ("config", "{}", 1, ""),
     ],
 )
-def test_version_that_fails_is_refused_before_it_is_put_in_place(
+def test_version_that_fails_is_refused_before_it_is_put_in_place(  # noqa: PLR0917  # columns
     verb: str, document: str, code: int, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = tmp_path / "bin/python"

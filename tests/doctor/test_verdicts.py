@@ -467,3 +467,10 @@ def test_the_block_is_whole_current_single_and_reached_by_the_login_shell(
     person = replace(PERSON, login_shell=f"/usr/bin/{shell}")
     looked = machine(tmp_path, SHARE | files, installed=True, person=person)
     expect(shell_hook.look(looked), verdict, evidence)
+
+
+@pytest.mark.parametrize("owner", ["deploy/install", "gpud install", "/usr/lib/gpud/install"])
+def test_fix_names_the_command_that_installed_gpud(owner: str, tmp_path: Path) -> None:
+    noted = {"/etc/gpud/manifest": f"dir /etc/gpud\nowner {owner}\nuser gpud\n"}
+    found = shell_hook.look(machine(tmp_path, SHARE | noted, installed=True))
+    assert found.fix == f"{owner} puts it there (and --no-bashrc leaves it out)"

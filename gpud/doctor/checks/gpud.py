@@ -9,7 +9,7 @@ from gpud import portholder, settings_files
 from gpud.core.errors import ConfigError
 from gpud.core.health import Level
 from gpud.core.report import RootReport
-from gpud.core.settings import config_path
+from gpud.core.settings import GROUP, config_path
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
 from gpud.doctor.machine import Machine
 from gpud.reports import NOT_RUNNING
@@ -76,6 +76,24 @@ def settings(machine: Machine) -> Finding:
     hidden = settings_files.unreadable_secrets(home)
     rest = "" if hidden is None else f"; {hidden} is for root and the agent to read"
     return ok(f"as in {path}, or as they are by default{rest}")
+
+
+@check(115, GROUP)
+def users(machine: Machine) -> Finding:
+    """Group whose members may ask gpud without a password: history, alerts, probe, logs."""
+    person = machine.person
+    if not machine.installed:
+        return ok("a development run serves its own user")
+    if person.uid == 0:
+        return ok("root may ask")
+    group = machine.account("/etc/group", GROUP)
+    if group is None:
+        return problem(f"there is no group {GROUP}", f"run {machine.installer} again")
+    user = machine.account("/etc/passwd", person.name)
+    if person.name in group[-1].split(",") or (user is not None and user[3] == group[2]):
+        return ok(f"you are in the group {GROUP}")
+    fix = f"sudo usermod -aG {GROUP} {person.name} (works at once in shells that are open)"
+    return advice(f"you are not in the group {GROUP}", fix)
 
 
 @check(190, "port")

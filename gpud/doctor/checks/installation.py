@@ -15,12 +15,12 @@ ROOT_BY_ARGUMENTS = frozenset(
     {"dockerd", "docker", "containerd", "ctr", "nerdctl", "podman", "bash", "sh", "python3", "env"}
 )
 """Programs whose free arguments are root: dockerd by --config-file, docker by a mount of ``/``."""
-RULE_AGAIN = "run deploy/install again: it writes /etc/sudoers.d/gpud"
+RULE_AGAIN = "run {} again: it writes /etc/sudoers.d/gpud"
 _RULE = re.compile(r"^\((?P<users>[^):]*)[^)]*\) (?P<commands>.+)$")
 _TAG = re.compile(r"^(?P<tag>[A-Z_]+):\s*")
 _COMMA = re.compile(r"(?<!\\),\s*")
 BEGIN, END = "# >>> gpud >>>", "# <<< gpud <<<"
-HOOK_INSTALL = "deploy/install puts it there (and --no-bashrc leaves it out)"
+HOOK_INSTALL = "{} puts it there (and --no-bashrc leaves it out)"
 SHARE = "/opt/gpud/share"
 SNIPPETS = {"bash": "bashrc.snippet", "zsh": "zshrc.snippet", "fish": "config.fish.snippet"}
 PROFILES = (".bash_profile", ".bash_login")
@@ -43,10 +43,10 @@ def sudo_rule(machine: Machine) -> Finding:
     if listing.code is None:
         return unknown(f"sudo -n -l: {listing.stderr}")
     commands = list(_as_root(listing.stdout))
-    own = ok("a development run needs none")
+    own, again = ok("a development run needs none"), RULE_AGAIN.format(machine.installer)
     if machine.installed:
-        own = _own(set(commands))
-    return combined(own, *map(_too_wide, commands))
+        own = _own(set(commands), again)
+    return combined(own, *(_too_wide(command, again) for command in commands))
 
 
 def _as_root(listing: str) -> Iterator[str]:
@@ -70,14 +70,14 @@ def _as_root(listing: str) -> Iterator[str]:
                 yield command.replace("\\", "")
 
 
-def _own(commands: set[str]) -> Finding:
+def _own(commands: set[str], again: str) -> Finding:
     if "ALL" in commands or commands >= COMMANDS:
         return ok("present: up, down, restart")
     missing = ", ".join(sorted(command.rpartition(" ")[2] for command in COMMANDS - commands))
-    return problem(f"missing for {missing}: an opened shell cannot start gpud", RULE_AGAIN)
+    return problem(f"missing for {missing}: an opened shell cannot start gpud", again)
 
 
-def _too_wide(command: str) -> Finding | None:
+def _too_wide(command: str, again: str) -> Finding | None:
     if command == "ALL":
         return advice(
             "every command without a password: whatever runs as you is root",
@@ -85,7 +85,7 @@ def _too_wide(command: str) -> Finding | None:
         )
     rule = f"NOPASSWD: {command}"
     if command.startswith(PREFIX) and command not in COMMANDS:
-        return problem(f"{rule} is wider than gpud's own rule and equals root", RULE_AGAIN)
+        return problem(f"{rule} is wider than gpud's own rule and equals root", again)
     program, _, arguments = command.partition(" ")
     free = not arguments or any(mark in command for mark in "*?[^")
     if free and PurePosixPath(program).name in ROOT_BY_ARGUMENTS:
@@ -108,10 +108,13 @@ def shell_hook(machine: Machine) -> Finding:
     if not hooks:
         if not machine.installed:
             return ok(f"none in {files[0]}; a development run needs none")
-        return advice(f"none in {files[0]}: an opened shell does not start gpud", HOOK_INSTALL)
+        fix = HOOK_INSTALL.format(machine.installer)
+        return advice(f"none in {files[0]}: an opened shell does not start gpud", fix)
     name, text = next(iter(hooks.items()))
     profile = _profile(machine) if shell == "bash" else None
-    return combined(_block(name, text, machine.text(f"{SHARE}/{SNIPPETS[shell]}")), profile)
+    return combined(
+        _block(machine, name, text, machine.text(f"{SHARE}/{SNIPPETS[shell]}")), profile
+    )
 
 
 def _hook_files(machine: Machine, shell: str) -> tuple[str, ...]:
@@ -123,17 +126,18 @@ def _hook_files(machine: Machine, shell: str) -> tuple[str, ...]:
     return (f"{home}/.bashrc",)
 
 
-def _block(name: str, text: str, snippet: str | None) -> Finding:
+def _block(machine: Machine, name: str, text: str, snippet: str | None) -> Finding:
     """Compare the block in a file with the one of this gpud."""
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         evidence = f"{name} holds half a block, or more than one"
-        return problem(evidence, f"remove what is left of it in {name}, then deploy/install")
+        return problem(evidence, f"remove what is left of it in {name}, then {machine.installer}")
     block = text.partition(BEGIN)[2].partition(END)[0]
     if (
         snippet is not None
         and block.split() != snippet.partition(BEGIN)[2].partition(END)[0].split()
     ):
-        return advice(f"{name} holds the block of another version", "deploy/install replaces it")
+        fix = f"{machine.installer} replaces it"
+        return advice(f"{name} holds the block of another version", fix)
     return ok(f"in {name}")
 
 

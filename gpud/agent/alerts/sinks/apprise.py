@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gpud.agent.alerts.message import body, title
 from gpud.agent.alerts.sink import numbered, run_job
 from gpud.core.text import escaped
+from gpud.install import manifest
 
 if TYPE_CHECKING:
     from gpud.agent.alerts.message import Message
@@ -56,5 +57,5 @@ def place(url: str) -> str:
 def _installing() -> str:
     """Return the command that installs Apprise here; an installed environment has no pip."""
     if find_spec("pip") is None:
-        return "deploy/install --with apprise"
+        return f"{manifest.owner()} --with apprise"
     return f"{sys.executable} -m pip install --require-hashes -r deploy/requirements-apprise.txt"
