@@ -213,7 +213,6 @@ _LOGS = (
     ),
     _choice("--level", LEVELS, "this and what is worse"),
     _choice("--component", COMPONENTS, _AGAIN, **_SEVERAL),
-    _flag("--json", "print one JSON object a line"),
     _COLOR,
 )
 _GPUS = (

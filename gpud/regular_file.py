@@ -9,7 +9,7 @@ import stat
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
-
+    from typing import BinaryIO
 
 LARGEST = 64 << 10
 """Bytes that ``text`` reads, unless the caller says otherwise."""
@@ -19,17 +19,20 @@ class NotRegularError(OSError):
     """A path leads to something else than a regular file."""
 
 
-def read(path: str | Path, limit: int, flags: int = 0) -> bytes:
-    """Read the first ``limit`` bytes. Errors: ``OSError``, also for what is no regular file."""
+def opened(path: str | Path, flags: int = 0) -> BinaryIO:
+    """Open a file to read. Errors: ``OSError``, also for what is no regular file."""
     flags |= os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(path, flags)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise NotRegularError(errno.EINVAL, "it is not a regular file")
-        with open(descriptor, "rb", closefd=False) as file:  # of a descriptor
-            return file.read(limit)
-    finally:
-        os.close(descriptor)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return open(descriptor, "rb")  # noqa: PTH123  # of a descriptor
+    os.close(descriptor)
+    raise NotRegularError(errno.EINVAL, "it is not a regular file")
+
+
+def read(path: str | Path, limit: int, flags: int = 0) -> bytes:
+    """Read the first ``limit`` bytes. Errors: as those of ``opened``."""
+    with opened(path, flags) as file:
+        return file.read(limit)
 
 
 def text(path: str | Path, limit: int = LARGEST) -> str | None:
