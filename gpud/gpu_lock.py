@@ -166,16 +166,5 @@ def holder_elsewhere(path: Path) -> str | None:
 
 
 def holder_of(lock: Path | None) -> str:
-    """Name the process that has the lock, what it does and for how long it has run.
-
-    Errors: none; a holder that cannot be read is "another process".
-    """
-    holder = None
-    with contextlib.suppress(OSError):
-        if lock is not None:
-            fd = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                holder = lock_holder(fd)
-            finally:
-                os.close(fd)
-    return str(holder or SOMEBODY)
+    """Name the process that has the lock; "another process" for one that cannot be read."""
+    return (lock and holder_elsewhere(lock)) or SOMEBODY

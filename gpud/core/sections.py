@@ -194,22 +194,14 @@ class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True):
         between(self, "update_span_s", "window_span_s", low=0, high=7 * 86400)
 
 
-def _no_address(url: str) -> str:
-    """Say what keeps ``url`` from being the address of a webhook; empty for nothing."""
+def _is_address(url: str) -> bool:
     from urllib.parse import urlsplit
 
     try:
         address = urlsplit(url)
-        host, port = address.hostname, address.port
+        return address.scheme in {"http", "https"} and bool(address.hostname) and address.port != 0
     except ValueError:
-        return "has an invalid host or port"
-    if address.scheme not in {"http", "https"}:
-        return "does not begin with http:// or https://"
-    if not host:
-        return "names no host"
-    if port == 0:
-        return "has port 0"
-    return "" if url.isprintable() and " " not in url else "has characters that no address has"
+        return False
 
 
 class AlertSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,7 +223,8 @@ class AlertSettings(msgspec.Struct, frozen=True, kw_only=True):
         between(self, "group_wait_s", "warm_up_s", low=0, high=86400)
         between(self, "repeat_interval_s", low=1, high=30 * 86400)
         for place, url in enumerate(self.webhook_urls, start=1):  # not quoted: they hold tokens
-            if words := _no_address(url):
+            if not _is_address(url):
+                words = "is none that begins with http:// or https:// and a host"
                 raise ValueError(f"webhook_urls: address {place} {words}")
         for path in self.credentials_files:
             absolute_path("webhook_credentials_file", path, empty=True)

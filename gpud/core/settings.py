@@ -6,7 +6,6 @@ Root never passes the invoking user's environment.
 
 import re
 from collections.abc import Iterator, Mapping
-from types import UnionType
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -169,6 +168,7 @@ def parse(
     """
     public, _ = _without_removed(_decoded(text, origin) if text is not None else {}, origin)
     variables, _ = _without_removed(_from_environment(environ), "the environment")
+    _refuse_unknown(variables, Settings, "the environment")
     settings = _converted(_merged({"home": home}, public, variables), origin)
     if secrets is None:
         return settings
@@ -243,27 +243,16 @@ def _converted(merged: dict[str, Any], origin: str) -> Settings:
     except msgspec.ValidationError as error:
         raise ConfigError(_readable(str(error), origin)) from error
     for key, value in entries(settings):
-        if any("\0" in text for text in _texts(value)):
+        if "\\x00" in repr(value):
             raise ConfigError(f"{origin}: {key} holds a NUL character", fix=f"correct {key}")
     return settings
-
-
-def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401  # any setting's value
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (tuple, dict)):
-        yield from value
-        yield from value.values() if isinstance(value, dict) else ()
 
 
 def _decoded(text: bytes, origin: str) -> dict[str, Any]:
     import tomllib
 
     if len(text) > LARGEST:
-        raise ConfigError(
-            f"{origin} is larger than {LARGEST >> 10} KiB",
-            fix="remove everything that is not a setting: the file that is installed has 7 KiB",
-        )
+        raise ConfigError(f"{origin} is larger than {LARGEST >> 10} KiB", fix="make it shorter")
     try:
         return tomllib.loads(text.decode("utf-8-sig"))  # Notepad begins files with a mark
     except UnicodeDecodeError as error:
@@ -309,56 +298,26 @@ def _has_removed(table: str) -> bool:
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for name in sorted(environ):
-        if not name.startswith(ENV_PREFIX) or name in NOT_SETTINGS:
-            continue
-        *sections, key = name.removeprefix(ENV_PREFIX).lower().split("__")
-        dotted = ".".join([*sections, key])
-        kind = str if dotted in REMOVED or dotted in RESTRICTED else _kind(sections, key)
-        if kind is None:
-            valid = [_env_name(dotted) for dotted, _ in entries(Settings())]
-            raise ConfigError(
-                f"the environment sets {name}, which is not a setting" + suggestion(name, valid)
-            )
-        place = table
-        for section in sections:
-            place = place.setdefault(section, {})
-        raw = environ[name]
-        bare = kind is str or (isinstance(kind, UnionType) and not raw.startswith("["))
-        place[key] = raw if bare else _toml_value(name, raw)
+        if name.startswith(ENV_PREFIX) and name not in NOT_SETTINGS:
+            value = _toml_or_text(environ[name])
+            for key in reversed(name.removeprefix(ENV_PREFIX).lower().split("__")):
+                value = {key: value}
+            table = _merged(table, value)
     return table
-
-
-def _env_name(dotted: str) -> str:
-    return ENV_PREFIX + dotted.replace(".", "__").upper()
 
 
 def _is_section(kind: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
-def _kind(sections: list[str], key: str) -> Any:  # noqa: ANN401  # a type, a Literal or None
-    """Give the declared type of a setting, ``str`` for anything written as bare text."""
-    owner: Any = Settings
-    for section in sections:
-        owner = get_type_hints(owner).get(section)
-        if not _is_section(owner):
-            return None
-    kind = get_type_hints(owner).get(key)
-    return str if get_origin(kind) is Literal else None if _is_section(kind) else kind
-
-
-def _toml_value(name: str, raw: str) -> Any:  # noqa: ANN401  # whatever TOML can hold
+def _toml_or_text(raw: str) -> Any:  # noqa: ANN401  # whatever TOML can hold
+    """Read a number, a list or a word of TOML; text needs no quotes."""
     import tomllib
 
     try:
         return tomllib.loads(f"value = {raw}")["value"]
-    except ValueError as error:
-        raise ConfigError(
-            f"{name}={raw!r} is not a TOML value: {error}",
-            fix=f"""write it as in the file, such as {name}='["a", "b"]', 60 or true""",
-        ) from error
-    except RecursionError as error:
-        raise ConfigError(f"{name} is nested too deeply") from error
+    except (ValueError, RecursionError):
+        return raw
 
 
 def _merged(base: dict[str, Any], *tops: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,16 +1,7 @@
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from gpud.core import clock
-from gpud.core.clock import Instant
-
-moments = st.builds(
-    Instant,
-    st.floats(min_value=0, max_value=4e9),
-    st.floats(min_value=0, max_value=1e7),
-)
+from gpud.core.clock import Backoff, Instant
 
 
 def test_clocks_that_advance_together_have_not_jumped() -> None:
@@ -35,21 +26,21 @@ def test_a_parting_of_just_the_threshold_is_not_a_jump_yet() -> None:
     assert clock.jumped(before, Instant(5.25, 0.0), threshold_s=5.0) == 5.25
 
 
-@given(moments, moments)
-def test_looking_back_is_the_same_jump_the_other_way(left: Instant, other: Instant) -> None:
-    assert clock.parted_s(left, other) == -clock.parted_s(other, left)
-
-
-@given(moments, st.floats(min_value=0, max_value=1e6))
-def test_a_pause_is_found_whatever_the_time_is(start: Instant, pause_s: float) -> None:
-    after = Instant(start.wall_s + 1 + pause_s, start.mono_s + 1)
-    jump = clock.jumped(start, after, threshold_s=clock.BETWEEN_TICKS_S)
-    assert (jump is not None) == (clock.parted_s(start, after) > clock.BETWEEN_TICKS_S)
-
-
 def test_a_machine_that_slept_is_left_alone_and_one_that_stuttered_is_not() -> None:
     assert clock.rest_s(8 * 3600.0) == clock.REST_S
     assert clock.rest_s(4.0) == clock.rest_s(-4.0) == 0
     assert clock.rest_s(0.128) == 0, "NTP steps by so little"
     assert clock.rest_s(-3600.0) == clock.REST_S
     assert clock.rest_s(5.0) == clock.rest_s(-5.0) == clock.REST_S
+
+
+def test_the_first_retry_is_immediate_and_later_ones_double_up_to_the_cap() -> None:
+    rest = Backoff(first_s=1.0, longest_s=10.0)
+    assert [rest.delay_s(n, 0.0) for n in range(8)] == [0, 0, 1, 2, 4, 8, 10, 10]
+    assert 0 < rest.delay_s(10**6, 1.0) < 10
+
+
+def test_what_lived_long_begins_to_count_anew() -> None:
+    rest = Backoff(well_after_s=30.0)
+    assert rest.failures(7, lived_s=29.9) == 8
+    assert rest.failures(7, lived_s=30.0) == 1

@@ -1,13 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpud.core import clock
-from gpud.core.clock import DAY_MIN, ClockSpan
-
-minutes = st.integers(0, DAY_MIN - 1)
 
 
 def minute_of(text: str) -> int:
@@ -49,21 +44,6 @@ def test_a_span_holds_its_beginning_and_not_its_end(
 def test_hours_that_are_none_are_refused_in_words(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         clock.quiet_span(text)
-
-
-@given(minutes, minutes, minutes)
-def test_a_span_and_the_one_back_part_the_day_between_them(
-    begin: int, end: int, minute: int
-) -> None:
-    if begin != end:
-        assert ClockSpan(begin, end).holds(minute) != ClockSpan(end, begin).holds(minute)
-
-
-@given(minutes, minutes)
-def test_what_is_written_is_read_back(begin: int, end: int) -> None:
-    if begin != end:
-        text = f"{begin // 60:02}:{begin % 60:02}-{end // 60:02}:{end % 60:02}"
-        assert clock.quiet_span(text) == ClockSpan(begin, end)
 
 
 def test_several_spans_are_quiet_together_and_none_never_is() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -65,22 +64,8 @@ def test_the_toolkit_is_judged_by_what_docker_needs_of_it(
 ) -> None:
     result = judged(facts)
     assert (result.state, result.reason) == (state, reason)
-
-
-def test_whatever_is_not_well_has_its_words_and_a_fix() -> None:
-    for programs, specs, dirs, configured in product(
-        ((), ("nvidia-ctk",), HOOK, ALL), ((), SPEC), (None, (), DIRS), ((), ("nvidia",))
-    ):
-        facts = ToolkitFacts(
-            runtimes=("runc",),
-            programs=programs,
-            cdi_specs=specs,
-            cdi_dirs=dirs,
-            configured=configured,
-        )
-        result = judged(facts)
-        well = result.state in {ToolkitState.RUNTIME, ToolkitState.CDI, ToolkitState.BOTH}
-        assert well == (result.reason is None) == (result.detail is None) == (result.fix is None)
+    assert (reason is None) == (result.detail is None)
+    assert (reason in {None, "docker_desktop"}) == (result.fix is None)
 
 
 def test_every_state_and_reason_of_the_toolkit_is_in_the_document() -> None:
