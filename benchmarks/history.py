@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from starlette.datastructures import QueryParams
 
 from gpud.agent.history import charts, queries, reader, retention, telemetry
 from gpud.agent.history.export import Selection, runs_after
@@ -36,6 +35,7 @@ from gpud.agent.history.schema import FILE
 from gpud.agent.history.store import Store
 from gpud.agent.history.telemetry import TelemetryRow
 from gpud.agent.serve.api.history import chart_query
+from gpud.agent.serve.api.parameters import HistoryParameters
 from gpud.agent.serve.http.response import Body
 from gpud.agent.serve.local.exporting import RUNS_AT_ONCE
 from gpud.child import summary
@@ -298,7 +298,7 @@ def measure(home: Path, days: int) -> None:
     print("\n/api/v1/history?probe=launch, the answer itself")
     snapshot = snapshots.full()
     for label, range_days in (("a day", 1), ("two days", 2), ("30 days", 30), ("a year", 365)):
-        query = QueryParams({"probe": "launch", "since": str(now_s - range_days * DAY_S)})
+        query = HistoryParameters(probe="launch", since=now_s - range_days * DAY_S)
         began = time.perf_counter()
         body = Body.of(charts.read(state, chart_query(query, snapshot, now_s=now_s), snapshot))
         took = time.perf_counter() - began

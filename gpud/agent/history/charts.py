@@ -101,6 +101,11 @@ class Steps:
         first = math.floor(since_s / length_s)
         return cls(length_s, first, max(math.ceil(until_s / length_s) - 1, first))
 
+    def of_hours(self) -> Steps:
+        """Give the hours that hold them."""
+        first, end = self.since_s // HOUR_S, -(-self.until_s // HOUR_S)
+        return Steps(HOUR_S, first, end - 1)
+
     @property
     def since_s(self) -> int:
         """When the first begins."""

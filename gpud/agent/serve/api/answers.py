@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+from gpud.agent.history.charts import UnknownName
 from gpud.agent.serve.api.documents import Problem, Refusal
-from gpud.agent.serve.api.parameters import Parameter, UnusableParameter, refuse_unknown
+from gpud.agent.serve.api.parameters import P, UnusableParameter, parsed
 from gpud.agent.serve.http.response import Body, respond
 from gpud.core.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping
 
-    from starlette.datastructures import QueryParams
     from starlette.exceptions import HTTPException
     from starlette.requests import Request
     from starlette.responses import Response
@@ -32,20 +32,20 @@ _FIXES: Final = {404: "/api/v1/openapi.json lists what there is", 405: "use GET 
 _REASONS: Final = {404: "no_such_path", 405: "method_not_allowed"}
 
 
-def route(
-    path: str,
-    parameters: Sequence[Parameter[Any]],
-    answer: Callable[[QueryParams], Awaitable[Body]],
-) -> Route:
+def route(path: str, parameters: type[P], answer: Callable[[P], Awaitable[Body]]) -> Route:
     """Make the route of one question; what cannot be answered is a document with its reason."""
 
     async def endpoint(request: Request) -> Response:
         try:
-            refuse_unknown(request.query_params, parameters)
-            body = await answer(request.query_params)
+            body = await answer(parsed(request.query_params, parameters))
         except UnusableParameter as error:
             problem = Problem(error.reason, str(error), error.fix, error.parameter)
-            return _refused(request, problem, error.status_code)
+            return _refused(request, problem, 400)
+        except UnknownName as error:
+            detail = f"there is no {error.parameter} {error.name!a:.40}"
+            fix = f"use one of {', '.join(error.choices)}" if error.choices else "there is none yet"
+            problem = Problem(f"unknown_{error.parameter}", detail, fix, error.parameter)
+            return _refused(request, problem, NOT_FOUND)
         except StoreError as error:
             problem = Problem(error.reason, str(error), error.fix or "")
             return _refused(request, problem, 503, {"retry-after": "1"})

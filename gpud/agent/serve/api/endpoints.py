@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from gpud.agent.alerts.state import MOST_ROWS, within
+from gpud.agent.alerts.state import within
 from gpud.agent.history import queries
 from gpud.agent.history.charts import HistoryAnswer
-from gpud.agent.history.queries import MOST_EVENTS, Window
+from gpud.agent.history.queries import Window
 from gpud.agent.history.telemetry import TelemetryAnswer
-from gpud.agent.regression import commands
-from gpud.agent.regression.changes import KINDS
 from gpud.agent.serve.api import answers
 from gpud.agent.serve.api.documents import (
     AlertsAnswer,
@@ -26,48 +24,33 @@ from gpud.agent.serve.api.documents import (
     ProbeRun,
     ProbesAnswer,
 )
-from gpud.agent.serve.api.history import PARAMETERS as HISTORY_PARAMETERS
-from gpud.agent.serve.api.history import (
-    TELEMETRY_PARAMETERS,
-    Charts,
-    chart_query,
-    telemetry_query,
+from gpud.agent.serve.api.history import Charts, chart_query, telemetry_query
+from gpud.agent.serve.api.parameters import (
+    AlertParameters,
+    EventParameters,
+    HistoryParameters,
+    NoParameters,
+    TelemetryParameters,
+    UnusableParameter,
+    unix_s,
 )
-from gpud.agent.serve.api.parameters import UnusableParameter, choice, count, moment
 from gpud.agent.serve.http.response import Body, Cached
 from gpud.agent.state import status
-from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
 from gpud.core.stats import LATENCY_BOUNDS_S
 from gpud.document.runs import PointReport
 from gpud.document.status import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any
+    from collections.abc import Callable
 
-    from starlette.datastructures import QueryParams
+    import msgspec
     from starlette.routing import Route
 
     from gpud.agent.history.store import History
-    from gpud.agent.serve.api.parameters import Parameter
     from gpud.agent.state.snapshot import ProbeKey, ProbeState, Snapshot
     from gpud.core.clock import Instant
     from gpud.core.sample import ProbeSpec, Sample
     from gpud.core.settings import Settings
-
-DEFAULT_LIMIT: Final = 100
-EVENT_KINDS: Final = (*KINDS, GPU_SEEN, GPU_FORGOTTEN, *commands.KINDS, commands.PROBE_REQUESTED)
-
-SINCE: Final = moment("since", "from when on")
-UNTIL: Final = moment("until", "until when")
-KIND: Final = choice("kind", "only events of these kinds", EVENT_KINDS)
-EVENT_LIMIT: Final = count(
-    "limit", "how many at the most, the newest of them", default=DEFAULT_LIMIT, most=MOST_EVENTS
-)
-ALERTS_SINCE: Final = moment("since", "also what fired at any time since then")
-ALERT_LIMIT: Final = count(
-    "limit", "how many at the most, what began last first", default=DEFAULT_LIMIT, most=MOST_ROWS
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,43 +60,26 @@ class Description:
     path: str
     summary: str
     answer: type
-    parameters: Sequence[Parameter[Any]] = ()
-    refusals: Sequence[int] = ()  # beside those of any path
+    parameters: type[msgspec.Struct] = NoParameters
 
 
-STATUS: Final = Description("/api/v1/status", "Everything of this moment", Status)
-PROBES: Final = Description(
-    "/api/v1/probes", "What is measured, and the last run of each", ProbesAnswer
+DESCRIPTIONS: Final = (
+    Description("/api/v1/status", "Everything of this moment", Status),
+    Description("/api/v1/probes", "What is measured, and the last run of each", ProbesAnswer),
+    Description(
+        "/api/v1/history", "Figures of one probe over time", HistoryAnswer, HistoryParameters
+    ),
+    Description(
+        "/api/v1/telemetry",
+        "Temperature, power, clocks, use and throttling over time",
+        TelemetryAnswer,
+        TelemetryParameters,
+    ),
+    Description(
+        "/api/v1/events", "What happened to driver and machine", EventsAnswer, EventParameters
+    ),
+    Description("/api/v1/alerts", "What fires, and what has fired", AlertsAnswer, AlertParameters),
 )
-HISTORY: Final = Description(
-    "/api/v1/history",
-    "Figures of one probe over time",
-    HistoryAnswer,
-    HISTORY_PARAMETERS,
-    (404, 503),
-)
-TELEMETRY: Final = Description(
-    "/api/v1/telemetry",
-    "Temperature, power, clocks, use and throttling over time",
-    TelemetryAnswer,
-    TELEMETRY_PARAMETERS,
-    (404, 503),
-)
-EVENTS: Final = Description(
-    "/api/v1/events",
-    "What happened to driver and machine",
-    EventsAnswer,
-    (SINCE, UNTIL, KIND, EVENT_LIMIT),
-    (503,),
-)
-ALERTS: Final = Description(
-    "/api/v1/alerts",
-    "What fires, and what has fired",
-    AlertsAnswer,
-    (ALERTS_SINCE, ALERT_LIMIT),
-    (503,),
-)
-DESCRIPTIONS: Final = (STATUS, PROBES, HISTORY, TELEMETRY, EVENTS, ALERTS)
 
 
 def routes(
@@ -123,7 +89,7 @@ def routes(
     charts = Charts(settings.state_dir)
     cached: Cached[Body] | None = None
 
-    async def status_now(_: QueryParams) -> Body:
+    async def status_now(_: NoParameters) -> Body:
         """Encode a snapshot once a second at most, however many clients ask."""
         nonlocal cached
         snapshot, at = read(), now()
@@ -131,28 +97,27 @@ def routes(
             cached = Cached(Body.of(status.document(snapshot, now=at)), at.mono_s, snapshot)
         return cached.value
 
-    async def probes(_: QueryParams) -> Body:
+    async def probes(_: NoParameters) -> Body:
         return Body.of(probes_answer(read()))
 
-    async def figures(query: QueryParams) -> Body:
+    async def figures(query: HistoryParameters) -> Body:
         snapshot = read()
         return await charts.answer(chart_query(query, snapshot, now_s=now().wall_s), snapshot)
 
-    async def telemetry(query: QueryParams) -> Body:
+    async def telemetry(query: TelemetryParameters) -> Body:
         snapshot = read()
         return await charts.answer(telemetry_query(query, snapshot, now_s=now().wall_s), snapshot)
 
-    async def events(query: QueryParams) -> Body:
+    async def events(query: EventParameters) -> Body:
         window = _window(query)
         entries = await answers.read(history, queries.events, window)
         events = [{**entry.body, "kind": entry.kind, "at_s": entry.at_s} for entry in entries]
-        limit = window.limit - 1
-        answer = EventsAnswer(events[:limit], len(events) > limit)
+        answer = EventsAnswer(events[: query.limit], len(events) > query.limit)
         return await asyncio.to_thread(Body.of, answer)
 
-    async def alerts(query: QueryParams) -> Body:
+    async def alerts(query: AlertParameters) -> Body:
         """List what fires first, and each alert once: the history may be a moment behind."""
-        since_s, limit = ALERTS_SINCE.value(query), ALERT_LIMIT.value(query) or DEFAULT_LIMIT
+        since_s, limit = unix_s(query.since), query.limit
         listed = [status.alert_report(alert) for alert in read().alerts.alerts if alert.firing]
         if since_s is not None:  # without it no disk is needed
             current = {(each.fingerprint, each.starts_s) for each in listed}
@@ -162,22 +127,21 @@ def routes(
         # In a thread: a thousand alerts with their evidence are megabytes.
         return await asyncio.to_thread(Body.of, answer)
 
-    handlers = (status_now, probes, figures, telemetry, events, alerts)
+    handlers: tuple[Any, ...] = (status_now, probes, figures, telemetry, events, alerts)
     return [
         answers.route(description.path, description.parameters, handler)
         for description, handler in zip(DESCRIPTIONS, handlers, strict=True)
     ]
 
 
-def _window(query: QueryParams) -> Window:
+def _window(query: EventParameters) -> Window:
     """Read the query of events, with one more than the limit: it shows whether there are more."""
-    since_s, until_s = SINCE.value(query), UNTIL.value(query)
+    since_s, until_s = unix_s(query.since), unix_s(query.until)
     if since_s is not None and until_s is not None and since_s > until_s:
         raise UnusableParameter(
             "since", "since is later than until", "exchange the two", "bad_range"
         )
-    limit = EVENT_LIMIT.value(query) or DEFAULT_LIMIT
-    return Window(since_s, until_s, KIND.values(query), limit + 1)
+    return Window(since_s, until_s, query.kind, query.limit + 1)
 
 
 def probes_answer(snapshot: Snapshot) -> ProbesAnswer:

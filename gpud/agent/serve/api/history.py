@@ -10,42 +10,31 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from gpud.agent.history import charts, telemetry
-from gpud.agent.history.charts import RAW_RANGE_S, ChartQuery, Steps
+from gpud.agent.history.charts import RAW_RANGE_S, ChartQuery, HistoryAnswer, Steps
 from gpud.agent.history.schema import CPU, HOUR_S, MINUTE_S
-from gpud.agent.history.telemetry import TelemetryQuery
-from gpud.agent.serve.api.parameters import UnknownValue, UnusableParameter, count, moment, named
+from gpud.agent.history.telemetry import TelemetryAnswer, TelemetryQuery
+from gpud.agent.serve.api.parameters import (
+    HistoryParameters,
+    TelemetryParameters,
+    UnusableParameter,
+    unix_s,
+)
 from gpud.agent.serve.http.response import Body
 from gpud.core.errors import StoreError
 
 if TYPE_CHECKING:
-    from starlette.datastructures import QueryParams
-
     from gpud.agent.state.snapshot import Snapshot
 
 DEFAULT_RANGE_S: Final = 86400.0
 LONGEST_S: Final = 3 * 366 * 86400.0
-DEFAULT_POINTS: Final = 300
-MOST_POINTS: Final = 2000
 DEADLINE_S: Final = 8.0
 """SQLite gives up after 3 s by itself; a disk that hangs in the kernel does not."""
 CACHE_S: Final = 5.0
 MOST_QUERIES: Final = 16
 """Different queries in progress or cached; beyond that the oldest answer goes, or a new query."""
-
-PROBE: Final = named("probe", "the probe, as /api/v1/probes names it", "launch", required=True)
-MODE: Final = named("mode", "its modes; all of them where none is given", "submit", many=True)
-GPU: Final = named("gpu", "GPUs by UUID or number, or cpu; all where none is given", "0", many=True)
-SINCE: Final = moment("since", "from when on; a day before `until` where it is not given")
-UNTIL: Final = moment("until", "until when; now where it is not given")
-POINTS: Final = count(
-    "points",
-    "how many steps make up the range, at the most",
-    default=DEFAULT_POINTS,
-    most=MOST_POINTS,
-)
-PARAMETERS: Final = (PROBE, MODE, GPU, SINCE, UNTIL, POINTS)
-TELEMETRY_PARAMETERS: Final = (GPU, SINCE, UNTIL, POINTS)
 
 
 class Charts:
@@ -57,13 +46,11 @@ class Charts:
         self._answers: dict[ChartQuery | TelemetryQuery, asyncio.Task[Body]] = {}
 
     async def answer(self, chart: ChartQuery | TelemetryQuery, snapshot: Snapshot) -> Body:
-        """Answer a query. Errors: ``StoreError``, ``UnusableParameter``."""
+        """Answer a query. Errors: ``StoreError``, ``UnknownName``."""
         try:
             # Shielded: others may wait for it too, and the thread goes on all the same.
             async with asyncio.timeout(DEADLINE_S):
                 return await asyncio.shield(self._task(chart, snapshot))
-        except charts.UnknownName as error:
-            raise UnknownValue(error.parameter, error.name, error.choices) from None
         except TimeoutError:
             slow = f"the history was not read within {DEADLINE_S:g} s"
             raise StoreError(slow, reason="slow", fix="look at the disk") from None
@@ -77,49 +64,57 @@ class Charts:
                 if oldest is None:
                     raise StoreError("others ask too", reason="busy", fix="ask again in a second")
                 del self._answers[oldest]
-            task = self._answers[query] = asyncio.create_task(self._read(query, snapshot))
-            task.add_done_callback(lambda task: self._forget_later(query, task))
+            self._answers[query] = asyncio.create_task(self._read(query, snapshot))
         return self._answers[query]
 
     async def _read(self, query: ChartQuery | TelemetryQuery, snapshot: Snapshot) -> Body:
         def read() -> Body:
-            if isinstance(query, ChartQuery):
-                return Body.of(charts.read(self._directory, query, snapshot))
-            return Body.of(telemetry.read(self._directory, query, snapshot))
+            answer, n_series = _answer(self._directory, query, snapshot)
+            if n_series == 0 and not query.hourly:  # runs and minutes of that time are deleted
+                hourly = replace(query, steps=query.steps.of_hours(), hourly=True)
+                of_hours, n_series = _answer(self._directory, hourly, snapshot)
+                answer = of_hours if n_series else answer
+            return Body.of(answer)
 
-        async with self._turn:
-            return await asyncio.to_thread(read)
-
-    def _forget_later(self, query: ChartQuery | TelemetryQuery, task: asyncio.Task[Body]) -> None:
-        """Keep an answer for some seconds; a failure is forgotten at once."""
-        if task.cancelled() or task.exception() is not None:
-            self._forget(query, task)
-        else:
-            asyncio.get_running_loop().call_later(CACHE_S, self._forget, query, task)
-
-    def _forget(self, query: ChartQuery | TelemetryQuery, task: asyncio.Task[Body]) -> None:
-        if self._answers.get(query) is task:
-            del self._answers[query]
+        kept_s = 0.0  # a failure is forgotten at once
+        try:
+            async with self._turn:
+                body = await asyncio.to_thread(read)
+            kept_s = CACHE_S
+        finally:
+            asyncio.get_running_loop().call_later(kept_s, self._answers.pop, query, None)
+        return body
 
 
-def chart_query(query: QueryParams, snapshot: Snapshot, *, now_s: float) -> ChartQuery:
+def _answer(
+    directory: Path, query: ChartQuery | TelemetryQuery, snapshot: Snapshot
+) -> tuple[HistoryAnswer | TelemetryAnswer, int]:
+    """Read an answer, and how many series it has."""
+    if isinstance(query, ChartQuery):
+        figures = charts.read(directory, query, snapshot)
+        return figures, len(figures.series)
+    minutes = telemetry.read(directory, query, snapshot)
+    return minutes, len(minutes.gpus)
+
+
+def chart_query(query: HistoryParameters, snapshot: Snapshot, *, now_s: float) -> ChartQuery:
     """Read the query. Errors: ``UnusableParameter``."""
-    probe = PROBE.value(query)
-    if probe is None:
-        fix = "probe=launch, as /api/v1/probes names"
-        raise UnusableParameter("probe", "the parameter probe is missing", fix)
     steps, hourly = _steps(query, now_s, least_s=1)
-    return ChartQuery(probe, MODE.values(query), _gpus(query, snapshot), steps, hourly)
+    return ChartQuery(query.probe, query.mode, _gpus(query.gpu, snapshot), steps, hourly)
 
 
-def telemetry_query(query: QueryParams, snapshot: Snapshot, *, now_s: float) -> TelemetryQuery:
+def telemetry_query(
+    query: TelemetryParameters, snapshot: Snapshot, *, now_s: float
+) -> TelemetryQuery:
     """Read the query. Errors: ``UnusableParameter``."""
-    return TelemetryQuery(_gpus(query, snapshot), *_steps(query, now_s, least_s=MINUTE_S))
+    return TelemetryQuery(_gpus(query.gpu, snapshot), *_steps(query, now_s, least_s=MINUTE_S))
 
 
-def _steps(query: QueryParams, now_s: float, *, least_s: int) -> tuple[Steps, bool]:
+def _steps(
+    query: HistoryParameters | TelemetryParameters, now_s: float, *, least_s: int
+) -> tuple[Steps, bool]:
     """Return the steps of the range, and whether it is so long that hours are read."""
-    until_s, since_s = UNTIL.value(query), SINCE.value(query)
+    until_s, since_s = unix_s(query.until), unix_s(query.since)
     until_s = now_s if until_s is None else until_s
     since_s = until_s - DEFAULT_RANGE_S if since_s is None else since_s
     if since_s >= until_s:
@@ -129,12 +124,12 @@ def _steps(query: QueryParams, now_s: float, *, least_s: int) -> tuple[Steps, bo
         detail = "that is more than three years"
         raise UnusableParameter("since", detail, "ask for less", "bad_range")
     hourly = until_s - since_s > RAW_RANGE_S
-    points = POINTS.value(query) or DEFAULT_POINTS
-    return Steps.over(since_s, until_s, most=points, least_s=HOUR_S if hourly else least_s), hourly
+    least_s = HOUR_S if hourly else least_s
+    return Steps.over(since_s, until_s, most=query.points, least_s=least_s), hourly
 
 
-def _gpus(query: QueryParams, snapshot: Snapshot) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_uuid(name, snapshot) for name in GPU.values(query)))
+def _gpus(names: tuple[str, ...], snapshot: Snapshot) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_uuid(name, snapshot) for name in names))
 
 
 def _uuid(name: str, snapshot: Snapshot) -> str:
@@ -146,4 +141,4 @@ def _uuid(name: str, snapshot: Snapshot) -> str:
     for uuid, gpu in snapshot.gpus.items():
         if str(gpu.number) == name:
             return uuid
-    raise UnknownValue("gpu", name, charts.gpu_names(snapshot))
+    raise charts.UnknownName("gpu", name, charts.gpu_names(snapshot))

@@ -128,6 +128,11 @@ def test_long_range_comes_from_hours_and_the_runs_after_them(tmp_path: Path) -> 
     assert (document["source"], document["step_s"]) == ("hours", DAY_S)
     (series,) = document["series"]
     assert series["n"] == [48] * 32
+    deleted = {"since": midnight_s - 35 * DAY_S, "until": midnight_s - 35 * DAY_S + HOUR_S}
+    document = ask(tmp_path, probe="launch", **deleted)
+    assert (document["source"], document["step_s"]) == ("hours", HOUR_S)
+    (series,) = document["series"]
+    assert series["n"] == [2], "runs of that hour are deleted"
 
 
 def test_modes_and_gpus_are_selected(tmp_path: Path) -> None:
