@@ -6,7 +6,7 @@ A stream is a run every 20 minutes: clock times work of a cycle times noise. The
 now and then is low for an hour, the figure and the clock are read with an error. After 300 runs a
 new driver comes, and with it either a lower clock or slower code. Two ways are held against each
 other. *Label*: one detector on the figure; its alarm is explained by the runs on either side
-(``gpud.agent.alerts.cycles``). *Stream*: a second detector on the figure over the clock, whose
+(``gpud.agent.alerts.causes``). *Stream*: a second detector on the figure over the clock, whose
 alarm says that it is the compiler; none in as many runs as it looks at says that it is the clock.
 Printed: found, rightly explained, and runs until both, median and nine in ten.
 """

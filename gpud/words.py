@@ -262,7 +262,6 @@ CAUSES: Final = {
     "wsl_version": "WSL",
     "windows_build": "Windows",
     "gpus": "GPUs",
-    "compiled_code": "code by the driver's compiler",
     "windows": "Windows",
     "wsl": "WSL",
     "cuda": "CUDA",

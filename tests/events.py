@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpud.agent.measure.breaker import Standing
-    from gpud.agent.regression.changes import MachineChange
     from gpud.agent.regression.detector import StreamStanding
     from gpud.agent.serve.refusals import Refused
     from gpud.agent.state.board import Board
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from gpud.core.alerts import Alert, SinkState
     from gpud.core.report import RootReport
     from gpud.core.sample import Flag, Inventory, ProbeSpec, RunReport, Skip, StreamKey, Unit
-    from gpud.document.machine import Expected, StoreSize
+    from gpud.document.machine import ChangeReport, Expected, StoreSize
 
 Event: TypeAlias = Callable[[Snapshot], Snapshot]
 STATES = {
@@ -187,14 +186,14 @@ def platform_read(facts: Mapping[str, str], now_s: float) -> Event:
     return apply
 
 
-def changed(changes: tuple[MachineChange, ...], now_s: float) -> Event:
+def changed(changes: tuple[ChangeReport, ...], now_s: float) -> Event:
     return lambda snapshot: _published(
         snapshot, now_s, changes=with_changes(snapshot.changes, real(changes))
     )
 
 
 def remembered(
-    expected: Mapping[str, Expected], now_s: float, changes: tuple[MachineChange, ...] = ()
+    expected: Mapping[str, Expected], now_s: float, changes: tuple[ChangeReport, ...] = ()
 ) -> Event:
     def apply(snapshot: Snapshot) -> Snapshot:
         before = snapshot.changes
@@ -255,7 +254,7 @@ def evaluated(
 def recent_read(points: Iterable[RecentPoint]) -> Event:
     def apply(snapshot: Snapshot) -> Snapshot:
         measure = snapshot.measure
-        past = with_past(measure.recent, measure.specs, points)
+        past = with_past(measure.recent, points)
         return replace(snapshot, measure=replace(measure, recent=past))
 
     return apply

@@ -8,9 +8,8 @@ from msgspec import structs
 
 from gpud.agent.measure.breaker import Standing, State
 from gpud.agent.measure.pace import Beat
-from gpud.agent.regression.changes import MachineChange
 from gpud.agent.serve.refusals import Refused
-from gpud.agent.state.snapshot import KnownFault, PaceState, Snapshot
+from gpud.agent.state.snapshot import PaceState, Snapshot
 from gpud.agent.telemetry import fields as catalogue
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.alerts import (
@@ -59,7 +58,8 @@ from gpud.core.sample import (
     Unit,
 )
 from gpud.core.stats import LATENCY_BOUNDS_S
-from gpud.document.machine import StoreSize
+from gpud.document.alerts import FaultReport
+from gpud.document.machine import ChangeReport, StoreSize
 from tests import standings
 from tests.events import (
     Event,
@@ -298,7 +298,7 @@ ROOT = RootReport(
 
 
 FAULTS = (
-    KnownFault(
+    FaultReport(
         "wsl-1",
         "seen",
         "hang",
@@ -311,7 +311,7 @@ FAULTS = (
         3,
         alarm=True,
     ),
-    KnownFault(
+    FaultReport(
         "wsl-2",
         "applies",
         "slow",
@@ -416,7 +416,7 @@ def full() -> Snapshot:
         source_answered(
             Answer("nvidia_smi_exe", 4, wall_s, mono_s, duration_s=10.0, reason="hung"), wall_s
         ),
-        changed((MachineChange("driver_version", "566.36", "572.16", wall_s, "boot"),), wall_s),
+        changed((ChangeReport("driver_version", "566.36", "572.16", wall_s, "boot"),), wall_s),
         root_read(ROOT, None, wall_s),
         health_set("store", Level.OK, wall_s),
         alerts_changed((SLOWER,), wall_s),

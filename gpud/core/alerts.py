@@ -20,7 +20,6 @@ DRIVER_REGRESSION: Final = "GpudDriverRegression"  # slower since a driver was r
 SLOWDOWN: Final = "GpudSlowdown"  # slower under the same driver: step, drift, slow_state
 FUNCTION_LOST: Final = "GpudFunctionLost"  # worked, and fails now
 UNWELL: Final = "GpudUnwell"  # a component's health is FAILED and stays so
-KNOWN_ISSUE: Final = "GpudKnownIssue"  # a known fault's trace, and a GPU call that failed
 SINK_FAILING: Final = "GpudSinkFailing"
 TEST: Final = "GpudTest"  # `gpud alerts test SINK`
 
@@ -82,7 +81,6 @@ class Alert(msgspec.Struct, frozen=True):
     causes: tuple[Cause, ...] = ()  # the most likely first
     fix: str | None = None
     acknowledged_s: float | None = None  # a person said: seen, no more reminders
-    annotations: Mapping[str, str] = {}  # beside summary and description
 
     @property
     def fingerprint(self) -> str:

@@ -5,38 +5,10 @@ from typing import Final
 
 import msgspec
 
-from gpud.core.alerts import Cause
+from gpud.core.alerts import Cause, Evidence
 
 SEEN: Final = "seen"
 """State of a fault that left its trace on this machine; the others are of its versions alone."""
-
-
-class StreamName(msgspec.Struct, frozen=True):
-    """Name of one stream; ``gpu`` is a UUID, None for the CPU."""
-
-    gpu: str | None
-    probe: str
-    mode: str
-    version: int = 1
-    on_battery: bool = False
-    peer: str | None = None
-
-
-class EvidenceReport(msgspec.Struct, frozen=True):
-    """What one stream showed. Values in ``unit``; ``slowdown`` is 1.12 for 12 % slower."""
-
-    stream: StreamName
-    unit: str
-    kind: str
-    before: float
-    after: float
-    slowdown: float
-    low: float
-    high: float
-    samples: int
-    reference: int
-    since_s: float
-    seq: int
 
 
 class AlertReport(msgspec.Struct, frozen=True):
@@ -57,7 +29,7 @@ class AlertReport(msgspec.Struct, frozen=True):
     ends_s: float | None = None
     description: str = ""
     labels: Mapping[str, str] = {}
-    evidence: tuple[EvidenceReport, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
     causes: tuple[Cause, ...] = ()
     fix: str | None = None
     acknowledged_s: float | None = None
@@ -74,7 +46,7 @@ class FaultReport(msgspec.Struct, frozen=True):
     """A known fault, of docs/known-issues.md, that was seen here or is of this machine's versions.
 
     ``state``: "seen", "applies" (the versions are within its bounds) or "reported" (somebody met it
-    on these versions). ``alarm``: it was seen together with a GPU call that failed or stalled.
+    on these versions). ``alarm``: it was seen when GPU calls began to fail that fail now.
     ``evidence`` quotes the kernel or a driver; ``count`` and ``at_s`` (the last) are of its traces.
     """
 

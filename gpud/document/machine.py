@@ -67,7 +67,10 @@ class CudaReport(msgspec.Struct, frozen=True):
 
 
 class ChangeReport(msgspec.Struct, frozen=True):
-    """One fact that became another. ``level`` is that of its source of telemetry."""
+    """One fact that became another. ``old`` is None at the first sight ever: that is no change.
+
+    ``level`` is that of its source of telemetry.
+    """
 
     kind: str = ""
     old: str | None = None

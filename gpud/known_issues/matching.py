@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpud.known_issues.catalogue import VERSIONS, IssueEffect, KnownIssue, Range, ReportWhen
+from gpud.known_issues.catalogue import VERSIONS, KnownIssue, Range, ReportWhen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -97,16 +97,16 @@ def boot_grace_s(entries: Iterable[KnownIssue], facts: MachineFacts) -> float:
     )
 
 
-def explains(entry: KnownIssue, facts: MachineFacts, *, common: bool = False) -> bool:
+def explains(entry: KnownIssue, facts: MachineFacts) -> bool:
     """Return whether a trace of an entry may be taken for its fault on this machine.
 
     What is known must not contradict: platform, bounds, compute capability. An entry of
     "build+symptom" needs a version that is within the bounds or on which it was reported; one of
-    "build", and a trace that healthy machines leave too (``common``), needs all of them.
+    "build" needs all of them.
     """
     if relation(entry, facts) in {Relation.APPLIES, Relation.REPORTED}:
         return True
-    if common or entry.report_when is ReportWhen.BUILD or _excluded(entry, facts) is not None:
+    if entry.report_when is ReportWhen.BUILD or _excluded(entry, facts) is not None:
         return False
     if entry.report_when is ReportWhen.SYMPTOM:
         return True
@@ -115,27 +115,18 @@ def explains(entry: KnownIssue, facts: MachineFacts, *, common: bool = False) ->
     return reported and not any(span.bounded for _, _, span in versions)
 
 
-def common_regexes(entries: Iterable[KnownIssue]) -> frozenset[str]:
-    """Return the patterns of harmless entries: what they match, healthy machines write too."""
-    harmless = (entry for entry in entries if entry.effect is IssueEffect.NONE)
-    return frozenset(pattern.regex for entry in harmless for pattern in entry.patterns)
-
-
 def patterns(
-    entries: Iterable[KnownIssue], where: TextOrigin
+    entries: Iterable[KnownIssue], origin: TextOrigin
 ) -> Mapping[str, tuple[re.Pattern[str], ...]]:
-    """Return the patterns of each entry that are looked for in texts of one origin.
+    """Return the patterns of entries that are looked for in texts of one origin, by entry.
 
-    Common ones only where an entry has no other; harmless entries have none. Errors: ``re.error``.
+    Errors: ``re.error``.
     """
-    entries = tuple(entries)
-    common, found = common_regexes(entries), {}
-    for entry in entries:
-        regexes = [pattern.regex for pattern in entry.patterns if pattern.where is where]
-        telling = [regex for regex in regexes if regex not in common] or regexes
-        if telling and entry.effect is not IssueEffect.NONE:
-            found[entry.id] = tuple(map(re.compile, telling))
-    return found
+    regexes = {
+        entry.id: tuple(re.compile(p.regex) for p in entry.patterns if p.where is origin)
+        for entry in entries
+    }
+    return {name: those for name, those in regexes.items() if those}
 
 
 def matches(patterns: Iterable[re.Pattern[str]], text: str) -> bool:

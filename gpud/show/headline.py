@@ -16,7 +16,8 @@ from gpud.words import GPU_WORK_BEGINS, called, cause_words, name_of, unmeasured
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpud.document.alerts import AlertReport, EvidenceReport
+    from gpud.core.alerts import Evidence
+    from gpud.document.alerts import AlertReport
     from gpud.document.status import Status
 
 WORDS: Final[dict[model.State, str]] = {
@@ -258,7 +259,7 @@ def card(document: Status, alert: AlertReport) -> model.Card:
     return model.Card(f"alert-{name}", model.Prose(alert.summary, SUMMARY), blocks, state)
 
 
-def _name(document: Status, evidence: EvidenceReport) -> model.Text:
+def _name(document: Status, evidence: Evidence) -> model.Text:
     """Name a metric that moved, with the way to its chart where there is one."""
     stream = evidence.stream
     words = called(stream.probe, stream.mode)
@@ -270,7 +271,7 @@ def _name(document: Status, evidence: EvidenceReport) -> model.Text:
     return words
 
 
-def _evidence(document: Status, evidence: Sequence[EvidenceReport], name: str) -> model.Table:
+def _evidence(document: Status, evidence: Sequence[Evidence], name: str) -> model.Table:
     """Make one row for each figure that moved."""
     first = ("change", "before", "after")  # these and the name are what a phone shows
     others = ("on", "90 % interval", "runs", "since")
@@ -291,10 +292,10 @@ def _evidence(document: Status, evidence: Sequence[EvidenceReport], name: str) -
         )
         for e in evidence
     ]
-    return model.Table(f"evidence-{name}", "EvidenceReport", columns, rows, limit=30)
+    return model.Table(f"evidence-{name}", "Evidence", columns, rows, limit=30)
 
 
-def _change(evidence: EvidenceReport) -> model.Text:
+def _change(evidence: Evidence) -> model.Text:
     """Say how much longer work takes; of a rate also by how much it fell."""
     slower = model.Styled(compared(evidence.slowdown), "strong")
     if evidence.after >= evidence.before:

@@ -107,22 +107,7 @@ def _change(change: ChangeReport) -> str:
     if kind == "gpus":
         before, after = (sum(1 for uuid in uuids.split(",") if uuid) for uuids in (old, new))
         return f"GPUs {before} -> {after}" if before != after else "another GPU"
-    if kind == "compiled_code":
-        return _compiled(old, new)
     return f"{kind_words(kind)} {old} -> {new}"
-
-
-def _compiled(old: str, new: str) -> str:
-    """Say what the driver's compiler makes otherwise of a kernel: "128 -> 120 registers"."""
-    kernel, _, after = new.partition(": ")
-    pairs = zip(old.partition(": ")[2].split(", "), after.split(", "), strict=False)
-    moved = []
-    for before, now in pairs:
-        number, _, unit = before.partition(" ")
-        before_number = number if unit == now.partition(" ")[2] else before
-        if before != now:
-            moved.append(f"{before_number} -> {now}")
-    return f"the driver's compiler makes other code for {kernel}: {', '.join(moved)}"
 
 
 def changes(shown: model.Input) -> model.Section:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from gpud.agent.alerts import wording
-from gpud.agent.regression.changes import MachineChange
 from gpud.agent.regression.detector import Alarm, ChangeKind, StreamStanding
 from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.answers import Answer
@@ -30,7 +29,7 @@ from gpud.core.sample import (
     Unit,
 )
 from gpud.core.stats import LATENCY_BOUNDS_S
-from gpud.document.machine import StoreSize
+from gpud.document.machine import ChangeReport, StoreSize
 from gpud.words import cause_words
 from tests import snapshots, standings
 from tests.browser import past
@@ -189,7 +188,7 @@ def fine(name: str = DEVICE.name) -> Snapshot:
         )
         for key, one in usual_streams().items()
     }
-    driver = MachineChange("driver_version", "566.36", "572.16", WALL_S - 9.25 * 86400, "boot")
+    driver = ChangeReport("driver_version", "566.36", "572.16", WALL_S - 9.25 * 86400, "boot")
     return folded(
         begun(),
         (

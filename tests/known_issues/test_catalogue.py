@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from gpud import discovery
 from gpud.child import probes
-from gpud.known_issues.__main__ import page
 from gpud.known_issues.catalogue import VERSIONS, IssueEffect, TextOrigin, catalogue
+from gpud.known_issues.matching import matches, patterns
+from tests.deploy.installing import loaded
+from tests.known_issues.frames import BOOT, HEALTHY
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/known-issues.md"
+known_issues = loaded("known_issues")
 XID = "NVRM: Xid (PCI:0000:01:00): {}, pid=1234, name=python3"
 DXGK = "misc dxg: dxgk: {}"
-WARNING = (
-    'memcpy: detected field-spanning write (size 8) of single field "current_pos" '
-    "at drivers/hv/dxgkrnl/dxgvmbus.c:{} (size 0)"
-)
 LINES = {
     TextOrigin.KERNEL_LOG: [
-        (WARNING.format(2389), WARNING.format(2389).replace("dxgvmbus", "dxgadapter")),
-        (
-            "RIP: 0010:dxgvmb_send_wait_sync_object_gpu+0x1e0/0x2b0",
-            "RIP: 0010:dxgvmb_send_signal_sync_object+0x1e0/0x2b0",
-        ),
         ("Kernel panic - not syncing: Fatal exception", "Kernel: not syncing"),
         (
             DXGK.format("dxgvmb_send_create_process: create_process failed -75"),
@@ -39,14 +31,6 @@ LINES = {
         (
             DXGK.format("dxgkio_make_resident: Ioctl failed: -12"),
             DXGK.format("dxgkio_make_resident: Ioctl failed: -2"),
-        ),
-        (
-            DXGK.format("dxgkio_query_adapter_info: Ioctl failed: -22"),
-            DXGK.format("dxgkio_query_adapter_info: Ioctl failed: -221"),
-        ),
-        (
-            DXGK.format("dxgkio_is_feature_enabled: Ioctl failed: -22"),
-            DXGK.format("dxgkio_is_feature_enabled: Ioctl failed: -2"),
         ),
         ("RIP: 0010:hmgrtable_free_handle+0x7c/0x130", "RIP: 0010:hmgrtable_alloc_handle+0x7c"),
         ("dxgk:err: did not find packet to complete", "dxgk:err: found packet to complete"),
@@ -148,11 +132,11 @@ def test_every_line_is_matched_by_a_pattern(where: TextOrigin) -> None:
 
 
 def test_the_page_is_made_of_the_catalogue() -> None:
-    assert PAGE.read_text() == page(), "python -m gpud.known_issues > docs/known-issues.md"
+    page = known_issues.PAGE.read_text()
+    assert page == known_issues.page(), "run .venv/bin/python deploy/known_issues.py"
 
 
-def test_the_page_has_the_newest_evidence_first() -> None:
-    dates = [entry.newest for entry in catalogue()]
-    rows = re.findall(r"^\| `([\w.-]+)`", page(), re.MULTILINE)
-    by_id = {entry.id: entry.newest for entry in catalogue()}
-    assert [by_id[row] for row in rows] == sorted(dates, reverse=True)
+def test_log_of_a_healthy_wsl2_shows_no_fault() -> None:
+    regexes = patterns(catalogue(), TextOrigin.KERNEL_LOG)
+    for line in (*BOOT, *HEALTHY, " ".join(HEALTHY)):
+        assert not [name for name, those in regexes.items() if matches(those, line)], line

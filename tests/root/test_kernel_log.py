@@ -90,7 +90,6 @@ def test_traces_of_known_faults_are_counted_from_records_and_frames_of_records(
     assert {entry: trace.count for entry, trace in report.traces.items()} == {
         "wsl-41062-create-process-75": 1,
         "wsl-12476-hmgrtable-panic": 1,
-        "wsl-41017-sync-wait-hang": 1,
     }
     assert report.traces["wsl-41062-create-process-75"].words == LOST
     at_s = report.traces["wsl-12476-hmgrtable-panic"].at_s

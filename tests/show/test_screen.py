@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def test_first_lines_say_the_state_since_when_and_what_to_do() -> None:
     lines = screen(full())
     assert re.match(r"gpud 0\.1\.0: failed, 1 alert since \d{4}-\d\d-\d\d \d\d:\d\d \(", lines[0])
-    assert lines[1] == "  do first: wsl --shutdown"
+    assert lines[1] == "  do first: wsl --shutdown; wsl --update"
     assert lines[2].startswith("  note: 1 probe is skipped on GPU 0: somebody else uses the GPU")
     slower = screen(machine("regressed"))
     assert slower[0].startswith("gpud 0.1.0: slower, 1 alert since ")

@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 
 
-CODE = "matmul: {} registers, 16384 B shared, 0 B local, sm_89, PTX 70, source 1a2b3c4d"
-
-
 def with_clock(made: Document) -> Document:
     run = {"probe": "nbody", "gpu": 0, "backend": "cuda", "last_success_s": NOW_S}
     made["probes"] = [*made["probes"], run | {"conditions": {"sm_clock_hertz": 1.905e9}}]
@@ -219,10 +216,6 @@ EITHER: dict[str, tuple[Callable[[], Document], list[str]]] = {
     "GPUs counted": (
         lambda: machine(**changes(("gpus", "GPU-1", "GPU-1,GPU-2", 0.0))),
         ["GPUs 1 -> 2"],
-    ),
-    "code that another compiler makes": (
-        lambda: machine(**changes(("compiled_code", CODE.format(128), CODE.format(120), 0.0))),
-        ["the driver's compiler makes other code for matmul: 128 -> 120 registers"],
     ),
     "SM clock without NVML": (
         lambda: with_clock(telemetry(power_watts=None)),

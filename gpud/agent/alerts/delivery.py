@@ -329,19 +329,12 @@ class Delivery:
         self._board.set_health("alerts", health)
 
     async def _load(self) -> None:
-        """Read what the sinks were sent before, trying for as long as nothing new is sent anyway.
-
-        Without a history what fires is sent once more.
-        """
-        while True:
-            try:
-                past = await self._history.read(saved_state, ROW, SavedOutboxes)
-                break
-            except StoreError as error:
-                if self._now().mono_s >= self._started_s + self._warm_up_s:
-                    log.warning("deliveries_forgotten", reason=error.reason, detail=str(error))
-                    return
-            await asyncio.sleep(self._tick_s)
+        """Read what the sinks were sent before; without a history what fires is sent once more."""
+        try:
+            past = await self._history.read(saved_state, ROW, SavedOutboxes)
+        except StoreError as error:
+            log.warning("deliveries_forgotten", reason=error.reason, detail=str(error))
+            return
         for channel in self._channels:
             if not channel.sink.shows:
                 sent = past.get(channel.sink.name, {}).get("told", [])

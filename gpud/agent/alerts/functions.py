@@ -1,8 +1,9 @@
 """Functions that worked and fail now, and components that stay failed.
 
-A function is CUDA, a GPU, a probe, NVML or GPU containers. Only what was observed to work can be
-lost. Under another driver two failures in a row are a loss, under the same one three; NVML is lost
-after two minutes of silence, and so is a GPU that hangs under a new driver. A component is one of
+A function is CUDA, a GPU, NVML or GPU containers. Only what was observed to work can be lost. Under
+another driver two failures in a row are a loss, under the same one three; a GPU is lost when all of
+its probes fail for a minute. NVML is lost after two minutes of silence, and so is a GPU that hangs
+under a new driver. A component is one of
 ``Snapshot.health``. Pure: looked at with each tick, with time as a value.
 """
 
@@ -29,29 +30,18 @@ if TYPE_CHECKING:
     from gpud.core.report import ContainerFailure
     from gpud.core.sample import Failure
 
-CUDA, PROBE, NVML, CONTAINER = "cuda", "probe", "nvml", "container"
+CUDA, NVML, CONTAINER = "cuda", "nvml", "container"
 """Kinds of functions."""
-KNOWN_FAULT, HUNG_GPU = "known_fault", "hung_gpu"
-"""No functions: they explain components as the loss of one does."""
+HUNG_GPU = "hung_gpu"
+"""No function: it explains components as the loss of one does."""
 NOT_THE_DRIVER: Final = frozenset(
     {Reason.KILLED, Reason.BAD_OUTPUT, Reason.SPAWN_FAILED, Reason.INTERNAL, Reason.DOCKER_ERROR}
 )
 """Critical failures that are the system's, gpud's or Docker's."""
-OF_A_PROBE: Final = frozenset(
-    {
-        Reason.PTX_REJECTED,
-        Reason.SYMBOL_MISSING,
-        Reason.UNSUPPORTED,
-        Reason.GRAPH_FAILED,
-        Reason.INVALID_CALL,
-        Reason.VERIFICATION_FAILED,
-    }
-)
-"""Failures that may be of one probe's work only. Any other concerns the GPU, or all of CUDA."""
 UNDER_ANOTHER, UNDER_THE_SAME = 2, 3
 """Failures in a row: one may be chance, and without a new driver so may two."""
-DRIVER_SURE_S: Final = 60.0
-"""By then it is known whether the driver is another one."""
+LASTS_S: Final = 60.0
+"""By then it is known whether the driver is another one, and each probe of a round was tried."""
 SILENT_S: Final = 120.0
 """A driver that is being replaced takes NVML away for a minute."""
 AFTER_RESUME_S: Final = 120.0
@@ -65,12 +55,10 @@ RESTS_S: Final = 60.0
 PATIENCE_S: Final = 1500.0
 """How long a component waits whose function may yet be lost: three rounds of ten minutes."""
 COVERED: Final[Mapping[str, frozenset[str]]] = {
-    CUDA: frozenset({"cuda", "devices", "gpu", "probes", "nvml"}),
-    PROBE: frozenset({"probes"}),
+    CUDA: frozenset({"cuda", "devices", "gpu", "probes", "nvml", "dxg"}),
     NVML: frozenset({"nvml"}),
     CONTAINER: frozenset({"containers"}),
-    KNOWN_FAULT: frozenset({"gpu", "probes", "dxg"}),
-    HUNG_GPU: frozenset({"probes"}),
+    HUNG_GPU: frozenset({"probes", "dxg"}),
 }
 """Components that the loss of a function explains, by its kind."""
 
@@ -80,7 +68,6 @@ class Subject(NamedTuple):
 
     kind: str
     gpu: str = ""
-    probe: str = ""
 
 
 class Why(msgspec.Struct, frozen=True):
@@ -104,7 +91,7 @@ class Lost(msgspec.Struct, frozen=True):
 class SavedFunctions(msgspec.Struct, frozen=True):
     """What a restart keeps; failures are counted from 0 again."""
 
-    worked: list[tuple[str, str, str, str | None]] = []
+    worked: list[tuple[str, str, str | None]] = []
     lost: list[Lost] = []
     version: Literal[1] = 1
 
@@ -151,8 +138,8 @@ class Functions:
     def update(self, snapshot: Snapshot, now: Instant) -> None:
         """Count the latest results and find what is lost, or lost no more."""
         results, driver = observe(snapshot), current_driver(snapshot, now)
-        fresh = self._count(results, driver, now.mono_s)
-        self._end(results, fresh, snapshot, now.mono_s)
+        self._count(results, driver, now.mono_s)
+        self._end(results, snapshot, now.mono_s)
         resumed_s = snapshot.machine.resumed_mono_s
         if resumed_s is not None and now.mono_s - resumed_s < AFTER_RESUME_S:
             self._courses = {s: Course(course.mark) for s, course in self._courses.items()}
@@ -163,34 +150,30 @@ class Functions:
             if why is None or any(subject == s or _part(subject, s) for s in self.lost):
                 continue
             if self._failed_enough(subject, why, driver, now.mono_s, hangs=hangs):
-                whole = self._whole(subject, why)
-                self.lost[whole] = Lost(whole, self.worked[subject], driver, why, now.wall_s)
+                self.lost[subject] = Lost(subject, self.worked[subject], driver, why, now.wall_s)
         parts = [s for s in self.lost if any(_part(s, whole) for whole in self.lost)]
         self.lost = {s: loss for s, loss in self.lost.items() if s not in parts}
 
-    def _count(self, results: Results, driver: str | None, now_s: float) -> set[Subject]:
-        """Count each result once, and return the subjects that have another one than before."""
-        courses, fresh = {}, set()
+    def _count(self, results: Results, driver: str | None, now_s: float) -> None:
+        """Count each result once."""
+        courses = {}
         for subject, (mark, why) in results.items():
             before = self._courses.get(subject)
-            if before is None or before.mark != mark:
-                fresh.add(subject)
+            fresh = before is None or before.mark != mark
             if why is None:
                 courses[subject] = Course(mark)
-                if subject in fresh:  # a success of before is none under the driver of now
+                if fresh:  # a success of before is none under the driver of now
                     self.worked[subject] = driver or self.worked.get(subject)
             elif before is None or not before.failures:
                 courses[subject] = Course(mark, 1, now_s)
             else:
-                failures = before.failures + (subject in fresh)
+                failures = before.failures + fresh
                 courses[subject] = Course(mark, failures, before.first_s)
         self._courses = courses
-        return fresh
 
-    def _end(self, results: Results, fresh: set[Subject], snapshot: Snapshot, now_s: float) -> None:
+    def _end(self, results: Results, snapshot: Snapshot, now_s: float) -> None:
         """End the loss of what works again, is well without it, or is not tried any more."""
         works = {subject for subject, (_, why) in results.items() if why is None}
-        works |= {Subject(CUDA, subject.gpu) for subject in works & fresh if subject.kind == PROBE}
         works |= {
             Subject(name) for name, health in snapshot.health.items() if health.level is Level.OK
         }
@@ -219,30 +202,16 @@ class Functions:
         if why.reason in {Reason.HUNG, Reason.SLOW_START}:
             # Under the same driver that is the health of ``gpu``, which says more about it.
             return another and lasted_s >= SILENT_S and hangs
-        if another:
+        if subject.gpu:  # its probes are tried one after the other, and one may be broken alone
+            lasted_s = course.mark - course.first_s
+        if another and not subject.gpu:
             return course.failures >= UNDER_ANOTHER
-        return lasted_s >= DRIVER_SURE_S and course.failures >= UNDER_THE_SAME
-
-    def _whole(self, subject: Subject, why: Why) -> Subject:
-        """Return what is lost: of a probe itself where another one works, else its GPU."""
-        if subject.kind != PROBE:
-            return subject
-        since_s = self._courses[subject].first_s
-        others = [
-            course
-            for other, course in self._courses.items()
-            if other[:2] == subject[:2] and other != subject and other in self.worked
-        ]
-        works = any(not course.failures and course.mark >= since_s for course in others)
-        fails = any(course.failures for course in others)
-        if works or (why.reason in OF_A_PROBE and not fails):
-            return subject
-        return Subject(CUDA, subject.gpu)
+        return lasted_s >= LASTS_S and course.failures >= UNDER_THE_SAME
 
 
 def observe(snapshot: Snapshot) -> Results:
     """Return the latest result of each subject; what says nothing of the driver is skipped."""
-    return dict([*_cuda(snapshot), *_probes(snapshot), *_nvml(snapshot), *_container(snapshot)])
+    return dict([*_cuda(snapshot), *_gpus(snapshot), *_nvml(snapshot), *_container(snapshot)])
 
 
 def current_driver(snapshot: Snapshot, now: Instant) -> str | None:
@@ -272,15 +241,18 @@ def _cuda(snapshot: Snapshot) -> Iterator[Result]:
         yield Subject(CUDA), (mark, None)
 
 
-def _probes(snapshot: Snapshot) -> Iterator[Result]:
+def _gpus(snapshot: Snapshot) -> Iterator[Result]:
+    """Yield the latest run on each GPU, oldest first: the last one of a GPU counts."""
     uuids = {gpu.number: uuid for uuid, gpu in snapshot.gpus.items()}
-    for key, state in snapshot.measure.probes.items():
-        uuid = None if key.gpu is None else uuids.get(key.gpu)
-        if uuid is None or state.finished_mono_s is None or key.probe == containers.PROBE:
-            continue
-        if not _says_nothing(state.failure):
-            why = None if state.failure is None else _why(state.failure)
-            yield Subject(PROBE, uuid, key.probe), (state.finished_mono_s, why)
+    runs = (
+        (state.finished_mono_s, key, state.failure)
+        for key, state in snapshot.measure.probes.items()
+        if state.finished_mono_s is not None and key.probe != containers.PROBE
+    )
+    for mark, key, failure in sorted(runs, key=lambda run: run[0]):
+        if key.gpu in uuids and not _says_nothing(failure):
+            why = None if failure is None else _why(failure)
+            yield Subject(CUDA, uuids[key.gpu]), (mark, why)
 
 
 def _nvml(snapshot: Snapshot) -> Iterator[Result]:
@@ -313,11 +285,10 @@ def _container(snapshot: Snapshot) -> Iterator[Result]:
 
 def _says_nothing(failure: Failure | ContainerFailure | None) -> bool:
     """Return whether a failure says nothing of the driver: busy, not set up, or gpud's own."""
-    if failure is None or failure.reason in OF_A_PROBE:
+    if failure is None:
         return False
-    return (
-        SEVERITY[failure.reason] is not FailureSeverity.CRITICAL or failure.reason in NOT_THE_DRIVER
-    )
+    critical = SEVERITY[failure.reason] is FailureSeverity.CRITICAL
+    return not critical or failure.reason in NOT_THE_DRIVER
 
 
 def _why(failure: Failure | ContainerFailure) -> Why:
@@ -326,9 +297,7 @@ def _why(failure: Failure | ContainerFailure) -> Why:
 
 def _part(subject: Subject, whole: Subject) -> bool:
     """Return whether the loss of ``whole`` includes that of ``subject``."""
-    if subject == whole or whole.kind != CUDA or subject.kind == CONTAINER:
-        return False
-    return not whole.gpu or (subject.gpu == whole.gpu and subject.kind == PROBE)
+    return whole == Subject(CUDA) and subject != whole and subject.kind != CONTAINER
 
 
 class Components:

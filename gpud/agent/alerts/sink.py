@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -110,50 +111,20 @@ async def attempt(sink: Sink, message: Message, timeout_s: float) -> DeliveryErr
     return None
 
 
-async def run_job(
-    context: Context,
-    place: str,
-    job: dict[str, Any],
-    fixes: Mapping[str, str],
-    otherwise: str,
-) -> dict[str, Any]:
-    """Run a job of ``gpud.agent.alerts.send``, which is killed at the deadline (ADR 19).
-
-    ``fixes`` are by reason; any other reason has the fix ``otherwise``. Errors: ``DeliveryError``.
-    """
-
-    def failure(reason: str, words: str) -> DeliveryError:
-        fix = fixes.get(reason, otherwise)
-        return DeliveryError(f"{place}: {escaped(words)}", reason=reason, fix=fix)
-
-    timeout_s = context.timeout_s
-    content = json.dumps(job | {"timeout_s": timeout_s}).encode()
-    context.spawned()
-    try:
-        ended = await children.run(SEND, content, deadline_s=timeout_s)
-    except OSError as error:
-        raise failure("spawn_failed", f"no process for it: {error.strerror}") from error
-    if ended.killed:
-        raise failure("timed_out", f"no answer within {timeout_s:g} s")
-    try:
-        result: dict[str, Any] = json.loads(ended.stdout)
-    except ValueError:
-        raise failure("crashed", f"the process that sends ended with {ended.code}") from None
-    if "reason" in result:
-        raise failure(str(result["reason"]), str(result["detail"]))
-    return result
-
-
 class Program:
-    """A program that a sink starts: one at a time, killed at the deadline.
+    """A program that a sink starts: one at a time, killed at the deadline (ADR 19).
 
     One that was killed and stays, in the kernel or with Windows, keeps the next one waiting.
+    ``fixes`` are by reason; any other reason has the fix ``otherwise``.
     """
 
-    def __init__(self, context: Context, name: str, fix: str) -> None:
+    def __init__(
+        self, context: Context, name: str, otherwise: str, fixes: Mapping[str, str] | None = None
+    ) -> None:
         self._context = context
         self._name = name
-        self._fix = fix
+        self._otherwise = otherwise
+        self._fixes = fixes or {}
         self._left = children.Left()
 
     async def run(self, start: Callable[..., Awaitable[children.Ended]]) -> children.Ended:
@@ -171,9 +142,25 @@ class Program:
             words = f"said more than {children.STDOUT_BYTES} bytes and was ended"
             raise self.failure("too_talkative", words, printed(ended))
         if ended.killed:
-            words = f"had not ended after {deadline_s:g} s"
+            words = f"was not done after {deadline_s:g} s"
             raise self.failure("timed_out", words, printed(ended))
         return ended
+
+    async def send(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Run a job of ``gpud.agent.alerts.send`` and return its result.
+
+        Errors: ``DeliveryError``.
+        """
+        content = json.dumps(job | {"timeout_s": self._context.timeout_s}).encode()
+        ended = await self.run(partial(children.run, SEND, content))
+        try:
+            result: dict[str, Any] = json.loads(ended.stdout)
+        except ValueError:
+            words = f"the process that sends ended with {ended.code}"
+            raise self.failure("crashed", words) from None
+        if "reason" in result:
+            raise self.failure(str(result["reason"]), str(result["detail"]))
+        return result
 
     def failure(
         self, reason: str, words: str, output: str = "", fix: str | None = None
@@ -181,7 +168,9 @@ class Program:
         """Return the error that the program did not deliver, with what it printed."""
         lines = "\n".join(escaped(line) for line in output.splitlines())
         text = f"{self._name} {escaped(words)}"
-        return DeliveryError(text, reason=reason, fix=fix or self._fix, output=lines)
+        return DeliveryError(
+            text, reason=reason, fix=fix or self._fixes.get(reason, self._otherwise), output=lines
+        )
 
 
 def printed(ended: children.Ended) -> str:

@@ -30,7 +30,6 @@ from gpud.core import advice, report
 from gpud.core.alerts import (
     DRIVER_REGRESSION,
     FUNCTION_LOST,
-    KNOWN_ISSUE,
     SLOWDOWN,
     UNWELL,
     Alert,
@@ -38,7 +37,7 @@ from gpud.core.alerts import (
 )
 from gpud.core.errors import StoreError
 from gpud.core.health import Level
-from gpud.document.alerts import SEEN, AlertReport
+from gpud.document.alerts import AlertReport
 
 if TYPE_CHECKING:
     import sqlite3
@@ -75,18 +74,10 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 
-class SavedSuspect(msgspec.Struct):
-    """A suspect as version 0.1 wrote it."""
-
-    finding: AlarmFinding = msgspec.field(name="found")
-    judged: int
-
-
 class SavedIncidents(msgspec.Struct):
     """The row of incidents. ``gpus`` names GPUs by UUID: "GPU 0 (NVIDIA T400)"."""
 
     incidents: list[Incident] = msgspec.field(name="cases", default_factory=list)
-    suspects: list[SavedSuspect] = []
     gpus: dict[str, str] = {}
     version: Literal[1] = 1
 
@@ -195,7 +186,6 @@ class AlertState:
             since_s = self._now().wall_s - SHOWN_ENDED_S
             alerts, past, worked = await self._history.read(_read, since_s)
             self._slowdowns.incidents = past.incidents
-            self._slowdowns.incidents += (Incident([s.finding], s.judged) for s in past.suspects)
             self._functions.resume(worked)
             self._gpus = past.gpus | self._gpus
             # What fires goes on as it was; what ended does not hide what fires again.
@@ -257,24 +247,12 @@ class AlertState:
         platform = self._platform
         alerts = [wording.lost(loss, self._gpus, platform) for loss in lost.values()]
         self.sync({FUNCTION_LOST}, alerts, now.wall_s)
-        self._check_known_faults(snapshot, now)
         self._check_components(snapshot, now)
         self._publish()
-
-    def _check_known_faults(self, snapshot: Snapshot, now: Instant) -> None:
-        """Raise the alerts of known faults. Those of an earlier run go on until it is known."""
-        faults = snapshot.known_faults
-        alerts = [wording.known_issue(fault, now.wall_s) for fault in faults if fault.alarm]
-        early = now.mono_s - self._started_s < functions.PATIENCE_S
-        decided = {fault.id for fault in faults if fault.state == SEEN}
-        fired = {alert.labels["id"] for alert in self._alerts.values() if alert.name == KNOWN_ISSUE}
-        self.sync({KNOWN_ISSUE}, alerts, now.wall_s, fired - decided if early else ())
 
     def _check_components(self, snapshot: Snapshot, now: Instant) -> None:
         """Raise the alerts of components. Those of an earlier run go on until it is known."""
         health, lost = snapshot.health, {subject.kind for subject in self._functions.lost}
-        if any(fault.alarm for fault in snapshot.known_faults):
-            lost.add(functions.KNOWN_FAULT)
         if (gpu := health.get("gpu")) is not None and gpu.level is not Level.OK:
             lost.add(functions.HUNG_GPU)
         pending = self._functions.pending
@@ -340,7 +318,7 @@ class AlertState:
         if not self._unwritten and basis == self._written:
             return
         alerts = dict(self._unwritten)
-        incidents = SavedIncidents(slowdowns.incidents, [], self._gpus)
+        incidents = SavedIncidents(slowdowns.incidents, self._gpus)
         now_s = self._now().wall_s
         states = [
             SavedState(name, 0, now_s, encoded(body))

@@ -18,7 +18,6 @@ from gpud.agent.regression.detector import ChangeKind
 from gpud.core.advice import Platform
 from gpud.core.alerts import (
     FUNCTION_LOST,
-    KNOWN_ISSUE,
     SHORT,
     UNWELL,
     Alert,
@@ -28,14 +27,13 @@ from gpud.core.alerts import (
 )
 from gpud.core.stats import human
 from gpud.core.text import escaped
-from gpud.words import NO_FIX, cause_words, fault_effect, figure_of, kind_words, rank, sureness
+from gpud.words import cause_words, figure_of, kind_words, rank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gpud.agent.alerts.functions import Lost
     from gpud.agent.alerts.slowdowns import AlarmFinding, Incident
-    from gpud.agent.state.snapshot import KnownFault
     from gpud.core.health import Health
     from gpud.core.sample import StreamKey
 
@@ -43,8 +41,6 @@ SUMMARY_LIMIT: Final = 280
 """Characters of a summary: what the shell shows fits in a few lines of a terminal."""
 TEXT_LIMIT: Final = 4096
 """Characters of a description."""
-EVIDENCE_LIMIT: Final = 1000
-"""Characters of what the kernel or a driver said."""
 WIDEST: Final = 0.5
 """An interval that is wider than this share of its change does not lead a summary."""
 MICRO: Final = "\N{MICRO SIGN}"
@@ -57,7 +53,6 @@ MANNER: Final = {
 }
 FUNCTIONS: Final = {
     "cuda": "CUDA{where}",
-    "probe": "the probe {probe}{where}",
     "nvml": "NVML, the GPU's telemetry,",
     "container": "the GPU in containers",
 }
@@ -113,7 +108,6 @@ def slowdown(
         starts_s=incident.starts_s,
         updated_s=incident.updated_s,
         ends_s=incident.ends_s,
-        acknowledged_s=incident.acknowledged_s,
         evidence=tuple(rows),
         causes=tuple(likely),
     )
@@ -124,7 +118,7 @@ def lost(function: Lost, gpus: Mapping[str, str], platform: Platform) -> Alert:
     """Write the alert of a function that worked and fails now."""
     subject, why = function.subject, function.why
     where = f" on {plain(gpus.get(subject.gpu, subject.gpu))}" if subject.gpu else ""
-    what = FUNCTIONS[subject.kind].format(where=where, probe=plain(subject.probe))
+    what = FUNCTIONS[subject.kind].format(where=where)
     detail = plain(why.detail or why.reason)
     old, new = (None if text is None else plain(text) for text in (function.old, function.new))
     replaced = old is not None and new is not None and function.old != function.new
@@ -136,7 +130,7 @@ def lost(function: Lost, gpus: Mapping[str, str], platform: Platform) -> Alert:
         under = f" since driver {old} -> {new}"
         steps.append(_going_back(old, platform))
         description += f"\nThe driver was replaced: {old} -> {new}."
-    labels = {"kind": subject.kind, "uuid": subject.gpu, "probe": subject.probe}
+    labels = {"kind": subject.kind, "uuid": subject.gpu}
     labels |= {"old": function.old or "", "new": function.new or ""}
     return Alert(
         name=FUNCTION_LOST,
@@ -163,24 +157,6 @@ def unwell(component: str, health: Health, now_s: float) -> Alert:
         starts_s=now_s,
         updated_s=now_s,
         fix=None if health.fix is None else plain(health.fix),
-    )
-
-
-def known_issue(fault: KnownFault, now_s: float) -> Alert:
-    """Write the alert of a known fault that was seen together with a failed or stalled GPU call."""
-    name, title, effect = plain(fault.id), plain(fault.title), plain(fault.effect)
-    reported = fault_effect(effect)
-    evidence = plain(fault.evidence or "none was kept", EVIDENCE_LIMIT)
-    source = plain(sureness(fault.confidence, fault.source))
-    return Alert(
-        name=KNOWN_ISSUE,
-        severity=Severity.WARNING,
-        labels={"id": name, "effect": effect},
-        summary=single_line(f"GPU work failed or stalled as in known fault {name}: {title}"),
-        description=f"{title}\nEvidence: {evidence}\nOthers report: {reported}; {source}",
-        starts_s=now_s,
-        updated_s=now_s,
-        fix=plain(fault.fix or NO_FIX),
     )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from gpud.agent.history.records import Entry, Finite, Flags, RecordBody, SavedState, typed
 from gpud.agent.history.schema import HOUR_S, PEER, PROBES, VERSION
 from gpud.agent.regression import commands
-from gpud.agent.regression.changes import GPUS, KINDS, key_of
+from gpud.agent.regression.changes import GPUS, KINDS
 from gpud.agent.regression.evaluation import RunFigures, stream_key
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
 from gpud.core.errors import WireError
@@ -69,13 +69,9 @@ def events(connection: sqlite3.Connection, window: Window) -> list[Entry]:
 
 
 def last_changes(connection: sqlite3.Connection) -> dict[str, Entry]:
-    """Return the newest change by ``key_of``, in order of writing: clocks are set back at times."""
+    """Return the newest change by kind, in order of writing: clocks are set back at times."""
     rows = _numbered(connection, KINDS)
-    return {
-        key_of(entry.kind, new): entry
-        for _, entry in rows
-        if isinstance(new := entry.body.get("new"), str)
-    }
+    return {entry.kind: entry for _, entry in rows if isinstance(entry.body.get("new"), str)}
 
 
 def gpu_events(connection: sqlite3.Connection) -> list[Entry]:

@@ -34,7 +34,7 @@ from gpud.agent.history.schema import (
     VERSION,
 )
 from gpud.agent.history.store import Store
-from gpud.agent.regression.changes import CODE, KINDS
+from gpud.agent.regression.changes import KINDS
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
 from gpud.core.errors import StoreError
 from gpud.core.stats import quantile
@@ -261,7 +261,7 @@ def forget_telemetry(transaction: sqlite3.Connection, step_s: int, days: float) 
 
 _CHANGES: Final = ", ".join(f"'{kind}'" for kind in KINDS)
 _LASTING: Final = (
-    f"kind IN ('{GPU_SEEN}', '{GPU_FORGOTTEN}', '{CODE}')"  # noqa: S608  # ours
+    f"kind IN ('{GPU_SEEN}', '{GPU_FORGOTTEN}')"  # noqa: S608  # ours
     " OR id IN (SELECT max(id) FROM events GROUP BY kind)"
     f" OR id IN (SELECT max(id) FROM events WHERE kind IN ({_CHANGES})"
     " AND json_valid(body) AND json_type(body, '$.new') = 'text' GROUP BY kind)"

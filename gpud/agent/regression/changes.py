@@ -11,13 +11,14 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from gpud.document.machine import ChangeReport
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 DRIVER_VERSION, NVML_VERSION, CUDA_VERSION = "driver_version", "nvml_version", "cuda_version"
 DRIVER_FOLDER, KERNEL, BOOT_ID, GPUS = "driver_folder", "kernel", "boot_id", "gpus"
 WSL_VERSION, WINDOWS_BUILD = "wsl_version", "windows_build"
-CODE = "compiled_code"
 
 KINDS: Final = (
     DRIVER_VERSION,
@@ -29,27 +30,11 @@ KINDS: Final = (
     WINDOWS_BUILD,
     BOOT_ID,
     GPUS,
-    CODE,
 )
 """Every kind of change, as metrics, events and the store name it."""
 
 LONGEST: Final = 4096
 """Characters of a fact that are kept: the UUIDs of 64 GPUs take 2,623."""
-
-
-@dataclass(frozen=True, slots=True)
-class MachineChange:
-    """One fact that became another. ``old`` is None at the first sight ever: that is no change.
-
-    Units: ``at_s`` is Unix time. ``level`` is that of the source that said it.
-    """
-
-    kind: str
-    old: str | None
-    new: str
-    at_s: float
-    boot_id: str
-    level: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,58 +61,37 @@ class FactsSoFar:
 
 def changed(
     before: FactsSoFar, facts: Mapping[str, Fact], at_s: float, boot_id: str
-) -> tuple[FactsSoFar, tuple[MachineChange, ...]]:
+) -> tuple[FactsSoFar, tuple[ChangeReport, ...]]:
     """Compare the facts that held with those of now; return what holds after, and the changes.
 
-    Facts are by ``key_of``. Those that are not in ``facts`` stay as they are: unknown is no change.
+    Facts are by kind. Those that are not in ``facts`` stay as they are: unknown is no change.
     """
     held, latest = dict(before.held), dict(before.latest)
-    changes: list[MachineChange] = []
-    for key in sorted(facts, key=lambda key: KINDS.index(_kind(key))):
-        kind, now, old, last = _kind(key), facts[key], held.get(key), latest.get(key)
+    changes: list[ChangeReport] = []
+    for kind in sorted(facts, key=KINDS.index):
+        now, old, last = facts[kind], held.get(kind), latest.get(kind)
         words = now.text[:LONGEST]
         again = last is not None and (last.text, last.level) == (words, now.level)
         now = replace(now, text=words, since_s=last.since_s if last and again else at_s)
-        latest[key] = now
+        latest[kind] = now
         if old is not None and _same(kind, old, now):
             if now.text == old.text and now.level > old.level:
-                held[key] = replace(old, level=now.level)
+                held[kind] = replace(old, level=now.level)
         elif _holds(kind, old, last, now) and _may_change(kind, old, now):
-            held[key] = now
+            held[kind] = now
             before_text = None if old is None else old.text
             changes.append(
-                MachineChange(kind, before_text, now.text, now.since_s, boot_id, now.level)
+                ChangeReport(kind, before_text, now.text, now.since_s, boot_id, now.level)
             )
     return FactsSoFar(held, latest), tuple(changes)
 
 
-def recalled(last: Mapping[str, MachineChange]) -> FactsSoFar:
+def recalled(last: Mapping[str, ChangeReport]) -> FactsSoFar:
     """Return the facts that held by the last change of each in the history."""
-    return FactsSoFar({key: Fact(change.new, change.level) for key, change in last.items()})
+    return FactsSoFar({kind: Fact(change.new or "", change.level) for kind, change in last.items()})
 
 
-def code_text(kernel: str, code: str, source: str) -> str:
-    """Write the fact of a kernel's machine code: "matmul: 128 registers, ..., source 1a2b3c4d"."""
-    return f"{kernel}: {code}, source {source[:8]}"
-
-
-def key_of(kind: str, text: str) -> str:
-    """Name what a fact is compared with: its kind; of machine code kernel, GPU and source too.
-
-    Code for another kind of GPU, or from another release's source, is no change by the driver.
-    """
-    if kind != CODE:
-        return kind
-    kernel, _, code = text.partition(": ")
-    parts = (part for part in code.split(", ") if part.startswith(("sm_", "source ")))
-    return " ".join((kind, kernel, *parts))
-
-
-def _kind(key: str) -> str:
-    return key.partition(" ")[0]
-
-
-def real(changes: Iterable[MachineChange]) -> tuple[MachineChange, ...]:
+def real(changes: Iterable[ChangeReport]) -> tuple[ChangeReport, ...]:
     """Skip the first sights."""
     return tuple(change for change in changes if change.old is not None)
 

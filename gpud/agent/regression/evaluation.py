@@ -18,12 +18,12 @@ from gpud.core.errors import WireError
 from gpud.core.sample import Backend, StreamKey, Unit  # states are decoded by the latter
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gpud.agent.regression.commands import Command
     from gpud.agent.regression.contexts import Difference
     from gpud.agent.regression.detector import Alarm, DriverVerdict, Spans, StreamStanding
-    from gpud.core.sample import Condition, Flag, Inventory, ProbeSpec, RunReport
+    from gpud.core.sample import Condition, Flag, RunReport
 
 JUDGED: Final = {
     unit: Direction.of(unit)
@@ -82,19 +82,6 @@ def observations(run: RunFigures, context: str) -> Iterator[tuple[StreamKey, Uni
             observation = Observation(run.finished_s, median, context, run.flags)
             key = StreamKey(run.gpu, run.probe, mode, version, on_battery, peer)
             yield key, unit, observation
-
-
-def measurable(key: StreamKey, specs: tuple[ProbeSpec, ...], inventory: Inventory | None) -> bool:
-    """Say whether a stream can bring samples: its probe is run, in this version, its GPUs are here.
-
-    What is not known yet, such as which GPUs there are, is taken for possible.
-    """
-    versions = {spec.name: spec.version for spec in specs}
-    if versions and versions.get(key.probe) != key.version:
-        return False
-    if key.gpu is None or inventory is None or inventory.failure is not None:
-        return True
-    return {key.gpu, key.peer or key.gpu} <= {device.uuid for device in inventory.devices}
 
 
 class _Name(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -193,8 +180,8 @@ class Evaluator:
     streams: dict[StreamKey, StreamState] = field(default_factory=dict)
     first_seq: Mapping[StreamKey, int] = field(default_factory=dict)
 
-    def evaluate(self, run: RunFigures, only: Collection[StreamKey] | None = None) -> Results:
-        """Evaluate a run; ``only`` names the streams that are to learn from it, None for all.
+    def evaluate(self, run: RunFigures) -> Results:
+        """Evaluate a run.
 
         A run that failed says nothing: what a broken driver reports of itself is no context.
         """
@@ -205,8 +192,7 @@ class Evaluator:
         shared.newest_s = run.finished_s
         context = (shared.cpu if run.gpu is None else shared.gpu).present.name
         for key, unit, observation in observations(run, context):
-            if only is None or key in only:
-                self._push(key, unit, observation, results)
+            self._push(key, unit, observation, results)
         return results
 
     def _push(self, key: StreamKey, unit: Unit, observation: Observation, results: Results) -> None:
@@ -227,15 +213,11 @@ class Evaluator:
             named_verdict = _with_labels(verdict, of)
             results.verdicts.append(FinalVerdict(key, unit, named_verdict, observation.at_s))
 
-    def obey(self, command: Command, only: Collection[StreamKey] | None = None) -> set[StreamKey]:
+    def obey(self, command: Command) -> set[StreamKey]:
         """Accept the present level of the chosen streams or learn them again; return those."""
         if command.kind not in {BASELINE_ACCEPTED, BASELINE_RESET}:
             return set()
-        keys = {
-            key
-            for key in self.streams
-            if command.choice.holds(key) and (only is None or key in only)
-        }
+        keys = {key for key in self.streams if command.choice.holds(key)}
         for stream in map(self.streams.__getitem__, keys):
             if command.kind == BASELINE_ACCEPTED:
                 stream.detector.accept()

@@ -21,16 +21,21 @@ from gpud.agent.history.queries import CONTEXTS, STREAM
 from gpud.agent.history.records import SavedState
 from gpud.agent.history.store import WAITING_LIMIT
 from gpud.agent.regression.commands import ALERT_ACKNOWLEDGED, EVERYTHING, Command
-from gpud.agent.regression.evaluation import Evaluator, figures, measurable, stream_name
-from gpud.agent.regression.replay import Replay
+from gpud.agent.regression.evaluation import (
+    Evaluator,
+    SharedState,
+    figures,
+    stream_name,
+)
 from gpud.agent.state.status import with_streams
-from gpud.core.errors import GpudError, StoreError
+from gpud.core.errors import GpudError, StoreError, WireError
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from gpud.agent.alerts.state import AlertState
+    from gpud.agent.history.queries import PastRun, Start
     from gpud.agent.history.records import Run
     from gpud.agent.history.store import History
     from gpud.agent.regression.commands import Choice
@@ -51,7 +56,17 @@ MOST_RUNS: Final = 1000
 LONGEST_S: Final = 6 * 3600.0
 """Changed states are written at least this often. Each writing is a megabyte or so."""
 QUIET_S: Final = 7 * 86400.0
-"""A stream without a sample for so long (its GPU is gone, its probe renamed) is not shown."""
+"""A stream without a sample for so long (its GPU is gone, its probe renamed) is not shown, and its
+alert ends: no sample would."""
+ROUNDS_S: Final = 3 * 3600.0
+"""Of the agent's time, in which each stream that there is has a sample: all streams of a machine
+that was off for weeks are without one at first."""
+LEARN_S: Final = 3 * 86400.0
+"""So far back are runs evaluated where no state is left: some 400 at one every ten minutes, and a
+reference for each window."""
+SLICE_RUNS: Final = 200
+SLICE_S: Final = 0.002
+"""Of the event loop's time at once, so that scrapes meanwhile do not wait."""
 
 log = structlog.get_logger()
 
@@ -104,6 +119,7 @@ class Regression:
         self._unsaved = Unsaved()
         self._saved_s = 0.0  # by the monotonic clock
         self._quiet: set[StreamKey] = set()
+        self._started_s = now().mono_s
 
     def evaluate(self, run: Run) -> None:
         """Evaluate a run that the history has, or holds in memory while it cannot be written."""
@@ -144,7 +160,10 @@ class Regression:
         quiet = self._evaluator.quiet(QUIET_S)
         gone, self._quiet = quiet - self._quiet, quiet
         self._publish((), gone)
-        self._end_alerts_of_gone_streams()
+        if self._now().mono_s - self._started_s >= ROUNDS_S:
+            for key in self._alerts.streams & quiet:
+                log.info("stream_gone", stream=str(key))
+                self._alerts.forget(key, self._now().wall_s)
 
     async def decide(
         self, kind: str, uid: int, choice: Choice = EVERYTHING, fingerprint: str | None = None
@@ -273,14 +292,75 @@ class Regression:
             self._board.publish(regression=with_streams(before, standings, units, gone))
         return standings
 
-    def _end_alerts_of_gone_streams(self) -> None:
-        """End alerts of streams that cannot come back: no sample would ever end them.
 
-        A machine that was off for weeks comes back with all of its streams; their alerts stay.
+class Replay:
+    """One start: ``restore``, then ``runs``; the state of all streams is in ``evaluator``."""
+
+    def __init__(self, history: History, spans: Spans, start: Start) -> None:
+        self._first_seq = {key: last.seq + 1 for key, last in start.alarms.items()}
+        self.evaluator = Evaluator(spans, first_seq=self._first_seq)
+        self._history = history
+        self._start = start
+        self._upto = 0  # the newest run that the states contain
+        self._stateless = True
+
+    async def restore(self) -> None:
+        """Read the states; where one is damaged all is learnt again. Errors: ``StoreError``."""
+        start, contexts = self._start, self._start.contexts
+        if contexts is None:
+            return
+        restored = Evaluator(self.evaluator.spans, first_seq=self._first_seq)
+        try:
+            restored.shared = msgspec.json.decode(contexts.body, type=SharedState)
+            for key in start.streams:
+                state = await self._history.read(queries.state, f"{STREAM}{stream_name(key)}")
+                restored.restore(key, "" if state is None else state.body)
+        except (msgspec.MsgspecError, WireError) as error:
+            log.warning("state_damaged", why=str(error))
+            return
+        self.evaluator, self._stateless = restored, False
+        if contexts.upto_run <= start.newest_run:  # else numbers of runs began again
+            self._upto = contexts.upto_run
+
+    async def runs(self, obey: Callable[[Command], None]) -> AsyncIterator[Results]:
+        """Evaluate the runs that the states do not contain; yield the results of each.
+
+        Without states the runs of the last days are, and what was raised before is not raised
+        again. ``obey`` is called with people's commands, each at its place among the runs. Errors:
+        ``StoreError``.
         """
-        measure = self._board.read().measure
-        shown = self._evaluator.streams.keys() - self._quiet
-        for key in self._alerts.streams - shown:
-            if not measurable(key, measure.specs, measure.inventory):
-                log.info("stream_gone", stream=str(key))
-                self._alerts.forget(key, self._now().wall_s)
+        obeyed, after = self.evaluator.shared.obeyed, self._upto
+        if self._stateless:
+            newest = self._start.newest_run
+            after = await self._history.read(queries.first_run_within, newest, LEARN_S)
+        commands = deque(await self._history.read(queries.person_commands, obeyed))
+        async for run in self._good_runs(after):
+            while commands and commands[0].after_run < run.number:
+                obey(commands.popleft())
+            results = self.evaluator.evaluate(run.figures)
+            if self._stateless:
+                self._drop_raised(results)
+            yield results
+        for command in commands:
+            obey(command)
+
+    async def _good_runs(self, after: int) -> AsyncIterator[PastRun]:
+        """Yield the runs beyond a number in slices, and let the event loop run in between."""
+        clock, newest = asyncio.get_running_loop().time, self._start.newest_run
+        began_s = clock()
+        while after < newest:
+            runs, after = await self._history.read(queries.good_runs, after, newest, SLICE_RUNS)
+            for run in runs:
+                yield run
+                if clock() - began_s > SLICE_S:
+                    await asyncio.sleep(0)
+                    began_s = clock()
+
+    def _drop_raised(self, results: Results) -> None:
+        """Drop the alarms that were raised before the states were lost."""
+        raised = self._start.alarms
+        results.alarms[:] = [
+            alarm
+            for alarm in results.alarms
+            if alarm.key not in raised or alarm.alarm.at_s > raised[alarm.key].at_s
+        ]

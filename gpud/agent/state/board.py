@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         AlertsState,
         ChangesState,
         HttpState,
-        KnownFault,
         MachineState,
         MeasureState,
         PaceState,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
         Snapshot,
     )
     from gpud.agent.telemetry.answers import Telemetry
+    from gpud.document.alerts import FaultReport
     from gpud.document.machine import ListedGpu, StoreSize
 
 log = structlog.get_logger()
@@ -47,7 +47,7 @@ class States(TypedDict, total=False):
     regression: RegressionState
     alerts: AlertsState
     http: HttpState
-    known_faults: tuple[KnownFault, ...]
+    known_faults: tuple[FaultReport, ...]
     store: StoreSize | None
     health: Mapping[str, Health]
 

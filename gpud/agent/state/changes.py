@@ -15,13 +15,11 @@ from msgspec.structs import replace
 from gpud.agent.history import queries, records
 from gpud.agent.history.queries import MOST_EVENTS, Window
 from gpud.agent.history.records import Entry
-from gpud.agent.memo import memo
 from gpud.agent.regression import changes
 from gpud.agent.regression.changes import (
     KINDS,
     Fact,
     FactsSoFar,
-    MachineChange,
     changed,
     real,
     recalled,
@@ -33,7 +31,7 @@ from gpud.agent.state.telemetry import with_answer
 from gpud.agent.telemetry import answers
 from gpud.core import telemetry
 from gpud.core.errors import StoreError
-from gpud.document.machine import Expected
+from gpud.document.machine import ChangeReport, Expected
 
 if TYPE_CHECKING:
     import sqlite3
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
 
     from gpud.agent.history.store import History
     from gpud.agent.state.board import Board
-    from gpud.agent.state.snapshot import ProbeKey, ProbeState, Snapshot
+    from gpud.agent.state.snapshot import Snapshot
     from gpud.agent.telemetry.answers import Answer
     from gpud.core.clock import Instant
     from gpud.core.sample import Condition, Reading
@@ -135,7 +133,7 @@ class ChangeDetection:
             self._queued.set()
 
 
-def with_changes(state: ChangesState, changes: Sequence[MachineChange]) -> ChangesState:
+def with_changes(state: ChangesState, changes: Sequence[ChangeReport]) -> ChangesState:
     """Keep the latest changes and count them by kind; ``changes`` holds no first sight."""
     counts = dict(state.counts)
     for change in changes:
@@ -146,9 +144,9 @@ def with_changes(state: ChangesState, changes: Sequence[MachineChange]) -> Chang
 
 def _past(
     connection: sqlite3.Connection,
-) -> tuple[dict[str, MachineChange], tuple[MachineChange, ...], dict[str, Expected]]:
+) -> tuple[dict[str, ChangeReport], tuple[ChangeReport, ...], dict[str, Expected]]:
     """Return the last change of each fact, the latest changes and the GPUs of earlier lives."""
-    last = {key: _change(entry) for key, entry in queries.last_changes(connection).items()}
+    last = {kind: _change(entry) for kind, entry in queries.last_changes(connection).items()}
     changes = map(_change, queries.events(connection, Window(kinds=KINDS, limit=MOST_EVENTS)))
     return last, tuple(reversed(real(changes)[:MOST_CHANGES])), _expected(connection)
 
@@ -163,7 +161,7 @@ def _noted(expected: Mapping[str, Expected]) -> frozenset[str]:
     return frozenset(uuid for uuid, gpu in expected.items() if gpu.compute_capability)
 
 
-def _entry(change: MachineChange) -> Entry:
+def _entry(change: ChangeReport) -> Entry:
     body = {
         "old": change.old,
         "new": change.new,
@@ -173,9 +171,9 @@ def _entry(change: MachineChange) -> Entry:
     return Entry(change.at_s, change.kind, body)
 
 
-def _change(entry: Entry) -> MachineChange:
+def _change(entry: Entry) -> ChangeReport:
     old, level = entry.body.get("old"), entry.body.get("level")
-    return MachineChange(
+    return ChangeReport(
         entry.kind,
         None if old is None else str(old),
         str(entry.body.get("new") or ""),
@@ -206,7 +204,7 @@ CUDA_LISTS: Final = len(telemetry.LEVELS)
 def facts(snapshot: Snapshot, now_mono_s: float, boot_id: str) -> dict[str, Fact]:
     """Give what telemetry, CUDA and the kernel say now, by kind; what nobody says is left out."""
     readings = answers.current(snapshot.telemetry, now_mono_s)
-    facts_now = _versions(snapshot, readings) | _codes(snapshot.measure.probes)
+    facts_now = _versions(snapshot, readings)
     if boot_id:
         facts_now[changes.BOOT_ID] = Fact(boot_id)
     gpus = _gpus(snapshot, [r for r in readings if r.field == "uuid" and _is_text(r)])
@@ -222,20 +220,6 @@ def _versions(snapshot: Snapshot, readings: Iterable[Reading]) -> dict[str, Fact
     }
     texts = {kind: snapshot.machine.platform.get(kind) for kind in READ}
     return versions | {kind: Fact(text) for kind, text in texts.items() if text}
-
-
-@memo
-def _codes(probes: Mapping[ProbeKey, ProbeState]) -> dict[str, Fact]:
-    """Give the machine code that the driver's compiler made for the last runs, by kernel."""
-    codes = {}
-    for key, state in sorted(probes.items(), key=lambda item: str(item[0])):
-        conditions = {} if state.report is None else state.report.conditions
-        for name, code in conditions.items():
-            if name.partition(".")[0] == "code" and isinstance(code, str):
-                kernel = name.removeprefix("code").removeprefix(".") or key.probe
-                text = changes.code_text(kernel, code, str(conditions.get("ptx_sha256")))
-                codes[changes.key_of(changes.CODE, text)] = Fact(text)
-    return codes
 
 
 def run_conditions(snapshot: Snapshot, now_mono_s: float) -> dict[str, Condition]:

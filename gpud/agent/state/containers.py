@@ -24,6 +24,7 @@ from gpud.core.report import (
     ToolkitState,
 )
 from gpud.core.sample import Backend, Device, Failure, RunReport, Sample, Unit
+from gpud.document.machine import ComparisonReport
 
 PROBE: Final = "container_nbody"
 MODE: Final = "nbody"
@@ -86,24 +87,13 @@ class InProcess:
     failure: Failure | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One container run beside one in-process run. ``ratio`` is container over in-process."""
-
-    verdict: ContainerVerdict
-    detail: str
-    ratio: float | None = None
-    gpu: int | None = None
-    run_mono_s: float = 0.0  # of the container run that was compared
-
-
 def compared(
     run: ContainerRun,
     recent: tuple[float, ...],
     inside: InProcess | None,
     *,
     same_gpu: bool = True,
-) -> Comparison:
+) -> ComparisonReport:
     """Tell a toolkit's fault from a driver's.
 
     ``recent`` are the container's last figures in a row, flop/s; ``inside`` the in-process run.
@@ -112,19 +102,21 @@ def compared(
     gpu = None if run.figure is None else run.figure.gpu_index
     if inside is None or abs(inside.finished_mono_s - at) > PAIR_WITHIN_S:
         words = "there is no in-process n-body run within an hour of it"
-        return Comparison(ContainerVerdict.NOT_COMPARABLE, words, gpu=gpu, run_mono_s=at)
+        return ComparisonReport(ContainerVerdict.NOT_COMPARABLE, words, gpu=gpu, run_mono_s=at)
     if run.figure is None:
         if inside.flops_per_second is None:
             words = "neither the container nor gpud itself can compute: look at the driver"
-            return Comparison(ContainerVerdict.BOTH_FAIL, words, run_mono_s=at)
+            return ComparisonReport(ContainerVerdict.BOTH_FAIL, words, run_mono_s=at)
         words = "gpud computes on this GPU and the container does not: look at the toolkit"
-        return Comparison(ContainerVerdict.ONLY_CONTAINER_FAILS, words, run_mono_s=at)
+        return ComparisonReport(ContainerVerdict.ONLY_CONTAINER_FAILS, words, run_mono_s=at)
     if inside.flops_per_second is None:
         words = "the container computes and gpud does not: look which libcuda gpud loads"
-        return Comparison(ContainerVerdict.ONLY_IN_PROCESS_FAILS, words, gpu=gpu, run_mono_s=at)
+        return ComparisonReport(
+            ContainerVerdict.ONLY_IN_PROCESS_FAILS, words, gpu=gpu, run_mono_s=at
+        )
     if not same_gpu or inside.flops_per_second <= 0:
         words = f"the container measured {run.figure.gpu_name}, which is not the GPU gpud measured"
-        return Comparison(ContainerVerdict.NOT_COMPARABLE, words, gpu=gpu, run_mono_s=at)
+        return ComparisonReport(ContainerVerdict.NOT_COMPARABLE, words, gpu=gpu, run_mono_s=at)
     ratio = run.figure.flops_per_second / inside.flops_per_second
     fastest = max((run.figure.flops_per_second, *recent)) / inside.flops_per_second
     slow = len(recent) >= SLOW_RUNS and fastest < SLOWER_BELOW
@@ -132,11 +124,11 @@ def compared(
     if slow:
         words += f", in {SLOW_RUNS} runs never more than {fastest:.0%}"
     verdict = ContainerVerdict.CONTAINER_SLOWER if slow else ContainerVerdict.AGREES
-    return Comparison(verdict, words, ratio=ratio, gpu=gpu, run_mono_s=at)
+    return ComparisonReport(verdict, words, ratio=ratio, gpu=gpu, run_mono_s=at)
 
 
 def health(
-    report: ContainersReport, comparison: Comparison | None, *, has_gpu: bool
+    report: ContainersReport, comparison: ComparisonReport | None, *, has_gpu: bool
 ) -> Health | None:
     """Say how GPU containers are; None where nobody can want one.
 
@@ -153,7 +145,7 @@ def health(
     return Health(Level.OK, reason, toolkit.detail, toolkit.fix)
 
 
-def _of_run(run: ContainerRun, comparison: Comparison | None) -> Health:
+def _of_run(run: ContainerRun, comparison: ComparisonReport | None) -> Health:
     words = "" if comparison is None else comparison.detail
     if run.failure is not None:
         both = comparison is not None and comparison.verdict is ContainerVerdict.BOTH_FAIL

@@ -99,9 +99,9 @@ def _probes(snapshot: Snapshot) -> Health | None:
         return Health(Level.OK)
     named = sorted(failing.items(), key=lambda item: str(item[0]))
     words = "; ".join(f"{key}: {failure.detail}" for key, failure in named)
-    words += "".join(f"; {cause}" for cause in _likely_causes(snapshot))
     worst = max(failing.values(), key=lambda failure: SEVERITY[failure.reason])
-    return Health(LEVEL[SEVERITY[worst.reason]], worst.reason, words, worst.advice)
+    level = LEVEL[SEVERITY[worst.reason]]
+    return Health(level, worst.reason, *_with_known_faults(snapshot, words, worst.advice))
 
 
 def _gate(snapshot: Snapshot) -> Health | None:
@@ -128,8 +128,7 @@ def _gpu(snapshot: Snapshot) -> Health | None:
         return None if standing is None else Health(Level.OK)
     level, reason = BREAKER[standing.state]
     words = _words(standing, _kernel_words(snapshot, standing))
-    words += "".join(f"; {cause}" for cause in _likely_causes(snapshot))
-    return Health(level, reason, words, standing.fix)
+    return Health(level, reason, *_with_known_faults(snapshot, words, standing.fix))
 
 
 def _root(snapshot: Snapshot) -> Health | None:
@@ -194,10 +193,12 @@ def _kernel_words(snapshot: Snapshot, standing: Standing) -> str | None:
     return last.words if last.at_s >= standing.since_s - RECENT_S else None
 
 
-def _likely_causes(snapshot: Snapshot) -> list[str]:
-    """Name the known faults of which a trace was read when a GPU call failed."""
-    faults = (fault for fault in snapshot.known_faults if fault.alarm)
-    return [f"likely {fault.id}: {fault.evidence}" for fault in faults]
+def _with_known_faults(snapshot: Snapshot, words: str, fix: str | None) -> tuple[str, str | None]:
+    """Add the known faults that were seen when GPU calls began to fail, and what helps."""
+    faults = [fault for fault in snapshot.known_faults if fault.alarm]
+    words += "".join(f"; likely {fault.id}: {fault.evidence}" for fault in faults)
+    fixes = dict.fromkeys(step for step in (fix, *(fault.fix for fault in faults)) if step)
+    return words, "; ".join(fixes) or None
 
 
 def _words(standing: Standing, kernel: str | None) -> str:

@@ -1,14 +1,14 @@
 """Telemetry by the minute: what was collected in it becomes a row of the history for each GPU.
 
 A minute is that of the wall clock. It ends with the last collection in it, so that what is written
-is no older than a minute; what cannot be written waits, an hour of it.
+is no older than a minute. A minute that cannot be written is a hole.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from itertools import chain
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent.history import telemetry
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 THROTTLE: Final = "throttle_reasons"
 FIELDS: Final = frozenset({*GAUGES, THROTTLE})
-MOST_WAITING: Final = 60
-"""Minutes that wait while the history cannot be written."""
 
 Values = defaultdict[str, list[float | str]]
 """The samples of one GPU by field."""
@@ -47,7 +45,7 @@ class TelemetryMinutes:
         self._minute_s = 0
         self._samples: defaultdict[str, Values] = defaultdict(lambda: defaultdict(list))
         self._taken_s: Mapping[str, float] = {}  # of each source's last answer that was counted
-        self._waiting: list[list[TelemetryRow]] = []
+        self._rows: list[TelemetryRow] = []
         self._ended = asyncio.Event()
 
     def sample(self) -> None:
@@ -82,22 +80,18 @@ class TelemetryMinutes:
         await self._write()
 
     def _end_minute(self) -> None:
-        rows = [
+        self._rows += (
             TelemetryRow(MINUTE_S, self._minute_s, uuid, max(map(len, own.values())), _figures(own))
             for uuid, own in self._samples.items()
-        ]
+        )
         self._samples.clear()
-        if rows:
-            self._waiting = [*self._waiting, rows][-MOST_WAITING:]
-            self._ended.set()
+        self._ended.set()
 
     async def _write(self) -> None:
-        minutes, self._waiting = self._waiting, []
-        try:
-            rows = list(chain.from_iterable(minutes))
-            await self._history.write(telemetry.write_minutes, rows)
-        except StoreError:  # reported by the runs that cannot be written either
-            self._waiting = [*minutes, *self._waiting][-MOST_WAITING:]
+        rows, self._rows = self._rows, []
+        if rows:
+            with suppress(StoreError):  # reported by the runs that cannot be written either
+                await self._history.write(telemetry.write_minutes, rows)
 
 
 def _figures(values: Values) -> tuple[float | None, ...]:

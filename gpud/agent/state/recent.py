@@ -1,8 +1,7 @@
-"""The recent past of every series, bounded: enough for a line of small bars, and no history.
+"""The medians of the last clean runs of every series: enough for a line of small bars.
 
-A probe of the small pace keeps the medians of its last clean runs, one of the large pace those of
-the last hours that had any. What is marked (the GPU was busy, its clocks low ...) and what has two
-humps is left out, as it is from what is usual.
+What is marked (the GPU was busy, its clocks low ...) and what has two humps is left out, as it is
+from what is usual.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from gpud.agent.memo import memo
 from gpud.agent.regression.evaluation import JUDGED
 from gpud.agent.state.snapshot import Recent, RecentKey
 from gpud.core.errors import StoreError
-from gpud.core.sample import Pace, Unit
-from gpud.core.stats import median
+from gpud.core.sample import Unit
 from gpud.document.runs import RecentSeries
 
 if TYPE_CHECKING:
@@ -31,13 +29,11 @@ if TYPE_CHECKING:
 
     from gpud.agent.history.store import History
     from gpud.agent.state.board import Board
-    from gpud.core.sample import Flag, ProbeSpec, RunReport
+    from gpud.core.sample import Flag, RunReport
 
 MOST: Final = 60
 """Points that are kept of a series."""
 HOUR_S: Final = 3600.0
-MOST_IN_HOUR: Final = 60
-"""Runs of the present hour that its median is made of; the large pace has four."""
 DIGITS: Final = 4
 """Significant digits that are published: a bar has eight heights."""
 
@@ -73,30 +69,32 @@ def points(
 
 
 def with_points(
-    recent: Mapping[RecentKey, Recent], specs: Iterable[ProbeSpec], fresh: Iterable[RecentPoint]
+    recent: Mapping[RecentKey, Recent], fresh: Iterable[RecentPoint]
 ) -> dict[RecentKey, Recent]:
     """Take points in, each of its series in the order of time."""
-    paces = {spec.name: spec.pace for spec in specs}
     after = dict(recent)
     for point in fresh:
-        hourly = paces.get(point.series.probe) is Pace.LARGE
         before = after.get(point.series)
-        if before is None or before.version != point.version or before.unit is not point.unit:
-            if before is not None and before.version > point.version:
-                continue  # of the history, of a method that is no more
-            before = Recent(point.unit, point.version)
-        after[point.series] = _added(before, point, hourly=hourly)
+        if before is not None and before.version > point.version:
+            continue  # of the history, of a method that is no more
+        at_s: tuple[float, ...] = (point.at_s,)
+        medians: tuple[float, ...] = (point.median,)
+        # Where the clock was set back, what seems to lie ahead is of no known time.
+        if before is not None and before.goes_on(point.unit, point.version, point.at_s + HOUR_S):
+            at_s = (*before.at_s, point.at_s)[-MOST:]
+            medians = (*before.medians, point.median)[-MOST:]
+        after[point.series] = Recent(point.unit, point.version, at_s, medians)
     return after
 
 
 def with_past(
-    recent: Mapping[RecentKey, Recent], specs: Iterable[ProbeSpec], past: Iterable[RecentPoint]
+    recent: Mapping[RecentKey, Recent], past: Iterable[RecentPoint]
 ) -> dict[RecentKey, Recent]:
     """Put what the history knows in front of what has come in since; what both know counts once."""
     ordered = sorted(past, key=lambda point: point.at_s)
     named = {point.series for point in ordered}
     others = {series: line for series, line in recent.items() if series not in named}
-    after = with_points(others, specs, ordered)
+    after = with_points(others, ordered)
     since = [
         RecentPoint(series, line.unit, line.version, at_s, value)
         for series in named
@@ -104,7 +102,7 @@ def with_past(
         for at_s, value in zip(line.at_s, line.medians, strict=True)
         if at_s > after[series].at_s[-1]
     ]
-    return with_points(after, specs, since)
+    return with_points(after, since)
 
 
 @memo
@@ -123,35 +121,11 @@ def document(recent: Mapping[RecentKey, Recent]) -> tuple[RecentSeries, ...]:
         for series, line in sorted(
             recent.items(), key=lambda item: (item[0].gpu or "", item[0][1:])
         )
-        if line.at_s
     )
-
-
-def _added(before: Recent, point: RecentPoint, *, hourly: bool) -> Recent:
-    if before.at_s and point.at_s < before.at_s[-1] - HOUR_S:
-        # The clock was set back: what seems to lie ahead is of no known time.
-        before = Recent(point.unit, point.version)
-    if not hourly:
-        return Recent(
-            point.unit,
-            point.version,
-            (*before.at_s, point.at_s)[-MOST:],
-            (*before.medians, point.median)[-MOST:],
-        )
-    begun_s = math.floor(point.at_s / HOUR_S) * HOUR_S
-    if not before.at_s or begun_s > before.at_s[-1]:
-        at_s, medians = (*before.at_s, begun_s), before.medians
-        hour: tuple[float, ...] = (point.median,)
-    else:
-        at_s, medians = before.at_s, before.medians[:-1]
-        hour = (*before.hour, point.median)[-MOST_IN_HOUR:]
-    return Recent(point.unit, point.version, at_s[-MOST:], (*medians, median(hour))[-MOST:], hour)
 
 
 AGAIN_S: Final = 1.0
 """How soon it is asked again which probes there are, or for a history that could not be read."""
-RUNS: Final = {Pace.SMALL: MOST, Pace.LARGE: 4 * MOST}
-"""Clean runs of one probe on one GPU that are read: four of the large pace are an hour."""
 LOOKED_THROUGH: Final = 4000
 """Newest runs of a probe among which they are looked for: on a busy GPU few are clean."""
 
@@ -164,16 +138,16 @@ async def restore(history: History, board: Board) -> None:
             with suppress(StoreError):  # reported by the runs that cannot be written either
                 points: list[RecentPoint] = []
                 for spec in specs:  # one at a time: a run that ends waits for less
-                    points += await history.read(last, spec.name, RUNS[spec.pace])
+                    points += await history.read(last, spec.name)
                 measure = board.read().measure
-                past = with_past(measure.recent, specs, points)
+                past = with_past(measure.recent, points)
                 board.publish(measure=replace(measure, recent=past))
                 return
         await asyncio.sleep(AGAIN_S)
 
 
-def last(connection: sqlite3.Connection, probe: str, most: int) -> list[RecentPoint]:
-    """Return the clean medians of a probe's ``most`` newest clean runs on each GPU, newest first.
+def last(connection: sqlite3.Connection, probe: str) -> list[RecentPoint]:
+    """Return the clean medians of a probe's newest clean runs on each GPU, newest first.
 
     SQLite's errors pass; a damaged row is skipped.
     """
@@ -185,7 +159,7 @@ def last(connection: sqlite3.Connection, probe: str, most: int) -> list[RecentPo
         f" SELECT r.gpu_uuid, s.mode, s.unit, {VERSION}, r.finished_s, s.median"
         " FROM clean r JOIN samples s ON s.run_id = r.id"
         " WHERE r.place <= ? AND s.peaks IS NULL ORDER BY r.finished_s DESC",
-        (probe, LOOKED_THROUGH, most),
+        (probe, LOOKED_THROUGH, MOST),
     )
     return [
         RecentPoint(RecentKey(gpu, probe, mode), unit, version, at_s, value)

@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 
     from gpud.core.clock import Instant
     from gpud.core.sample import Buckets, Flag, Inventory, ProbeSpec, RunReport, Skip
-    from gpud.document.machine import ListedGpu
+    from gpud.document.machine import ComparisonReport, ListedGpu
 
     K = TypeVar("K", bound=Hashable)
-    from gpud.agent.state.containers import Comparison
     from gpud.core.report import ContainersReport, RootReport
     from gpud.core.sample import Device
 
@@ -105,7 +104,7 @@ def with_run(  # noqa: PLR0913, PLR0917  # a run, and where and when it was
         failures=_counted(measure.failures, failures),
         flagged=_counted(measure.flagged, ((report.probe, flag) for flag in flags)),
         latencies=_accumulated(measure.latencies, gpu, report),
-        recent=recent.with_points(measure.recent, measure.specs, points),
+        recent=recent.with_points(measure.recent, points),
         gpu_seconds=measure.gpu_seconds + (report.gpu_seconds or 0.0),
         vram_peak_bytes=_most(vram, report.vram_peak_bytes) if on_gpu else vram,
         pinned_peak_bytes=_most(pinned, report.pinned_peak_bytes) if on_gpu else pinned,
@@ -240,7 +239,7 @@ def _measured_device(snapshot: Snapshot, report: ContainersReport) -> Device | N
     return next((d for d in inventory.devices if (d.index, d.name) == measured), None)
 
 
-def comparison(snapshot: Snapshot, root: RootReport) -> Comparison | None:
+def comparison(snapshot: Snapshot, root: RootReport) -> ComparisonReport | None:
     """Compare while both runs are of the same hour; afterwards what was found then still holds."""
     report = root.containers
     if report is None or report.run is None:

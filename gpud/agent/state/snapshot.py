@@ -23,10 +23,8 @@ from gpud.core.health import Health, Level
 
 if TYPE_CHECKING:
     from gpud.agent.measure.breaker import Standing
-    from gpud.agent.regression.changes import MachineChange
     from gpud.agent.regression.detector import StreamStanding
     from gpud.agent.serve.refusals import Refused
-    from gpud.agent.state.containers import Comparison
     from gpud.core.alerts import Alert, SinkState
     from gpud.core.report import RootReport
     from gpud.core.sample import (
@@ -41,7 +39,8 @@ if TYPE_CHECKING:
         StreamKey,
         Unit,
     )
-    from gpud.document.machine import Expected, ListedGpu, StoreSize
+    from gpud.document.alerts import FaultReport
+    from gpud.document.machine import ChangeReport, ComparisonReport, Expected, ListedGpu, StoreSize
     from gpud.document.runs import PutOff
 
 ALLOWANCE_S: Final = 30.0
@@ -87,15 +86,17 @@ class RecentKey(NamedTuple):
 class Recent:
     """The latest points of a series, the oldest first.
 
-    Units: ``at_s`` is Unix time, of an hour its beginning; ``medians`` are in ``unit``. ``hour``
-    holds the runs that the last point is the median of, where points are hours.
+    Units: ``at_s`` is Unix time; ``medians`` are in ``unit``.
     """
 
     unit: Unit
     version: int  # of the probe's method
-    at_s: tuple[float, ...] = ()
-    medians: tuple[float, ...] = ()
-    hour: tuple[float, ...] = ()
+    at_s: tuple[float, ...]
+    medians: tuple[float, ...]
+
+    def goes_on(self, unit: Unit, version: int, until_s: float) -> bool:
+        """Return whether a later point in this unit, of this method, belongs behind the last."""
+        return (self.unit, self.version) == (unit, version) and self.at_s[-1] <= until_s
 
 
 class MachineState(Struct, frozen=True):
@@ -148,7 +149,7 @@ class ChangesState(Struct, frozen=True):
     """The GPUs that are expected, and the changes of driver and machine."""
 
     expected: Mapping[str, Expected] = {}  # GPUs that were here, by UUID
-    latest: tuple[MachineChange, ...] = ()  # newest last; first sights are none
+    latest: tuple[ChangeReport, ...] = ()  # newest last; first sights are none
     counts: Mapping[str, int] = {}  # by kind
 
 
@@ -157,7 +158,7 @@ class RootState(Struct, frozen=True):
 
     report: RootReport | None = None
     silent: str | None = None
-    comparison: Comparison | None = None  # the container probe beside the in-process one
+    comparison: ComparisonReport | None = None  # the container probe beside the in-process one
 
 
 class RegressionState(Struct, frozen=True):
@@ -182,28 +183,6 @@ class HttpState(Struct, frozen=True):
     turned_away: Mapping[Refused, int] = {}
 
 
-class KnownFault(Struct, frozen=True):
-    """An entry of the catalogue of known faults that is about this machine.
-
-    ``state``: "applies" (within the bounds that the evidence gives), "reported" (somebody saw the
-    fault on these versions, which does not say that this machine has it) or "seen" (its trace was
-    read here). ``alarm``: seen, together with a failed or hanging GPU call. Units: ``at_s`` is the
-    Unix time of the newest trace.
-    """
-
-    id: str
-    state: str
-    effect: str  # an ``IssueEffect``
-    title: str
-    fix: str | None  # None: nothing is known to help
-    source: str  # the address of its evidence
-    confidence: str  # a ``Confidence``: how many people say so
-    evidence: str | None = None  # the trace and the failure beside it, escaped; None: not seen
-    at_s: float | None = None
-    count: int = 0  # traces since the machine's start
-    alarm: bool = False
-
-
 class Snapshot(Struct, frozen=True):
     """Everything published, at one moment. ``health`` is by component."""
 
@@ -217,7 +196,7 @@ class Snapshot(Struct, frozen=True):
     regression: RegressionState = RegressionState()
     alerts: AlertsState = AlertsState()
     http: HttpState = HttpState()
-    known_faults: tuple[KnownFault, ...] = ()
+    known_faults: tuple[FaultReport, ...] = ()
     store: StoreSize | None = None  # None until it could be read
     health: Mapping[str, Health] = {}
 

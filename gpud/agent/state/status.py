@@ -15,11 +15,9 @@ from gpud.agent.telemetry import answers
 from gpud.core import telemetry
 from gpud.core.health import Level
 from gpud.core.sample import plain
-from gpud.document.alerts import AlertReport, FaultReport
+from gpud.document.alerts import AlertReport
 from gpud.document.machine import (
     BreakerReport,
-    ChangeReport,
-    ComparisonReport,
     ContextsReport,
     Counters,
     CudaReport,
@@ -56,11 +54,11 @@ def document(snapshot: Snapshot, *, now: Instant) -> Status:
         platform=snapshot.machine.platform,
         health=snapshot.health,
         root=snapshot.root.report,
-        containers=optional(ComparisonReport, snapshot.root.comparison),
+        containers=snapshot.root.comparison,
         gpus=snapshot.gpus,
         breaker=optional(BreakerReport, measure.breaker),
         contexts=_contexts(snapshot),
-        changes=tuple(built(ChangeReport, change) for change in changes.latest),
+        changes=changes.latest,
         expected=changes.expected,
         cuda=optional(CudaReport, measure.inventory),
         probes=_last_runs(measure.probes),
@@ -73,7 +71,7 @@ def document(snapshot: Snapshot, *, now: Instant) -> Status:
         telemetry=_telemetry(snapshot.telemetry, now),
         alerts=tuple(alert_report(alert) for alert in snapshot.alerts.alerts),
         sinks=snapshot.alerts.sinks,
-        known_faults=tuple(built(FaultReport, fault) for fault in snapshot.known_faults),
+        known_faults=snapshot.known_faults,
         store=snapshot.store,
         counters=built(
             Counters,

@@ -69,7 +69,7 @@ def hostile(mark: Path, *, long: bool = False) -> Alert:
     text = HOSTILE.format(mark=mark)
     if long:
         text *= 1_000_000 // len(text) + 1
-    lost = Lost(Subject("probe", text, text), text, f"!{text}", Why(text, text, text), 1e300)
+    lost = Lost(Subject("cuda", text), text, f"!{text}", Why(text, text, text), 1e300)
     return wording.lost(lost, {text: text}, Platform.WSL2)
 
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.alerts.causes import likely
-from gpud.agent.alerts.cycles import PINNED
+from gpud.agent.alerts.causes import PINNED, likely
 from gpud.core.alerts import Cause
 from gpud.words import cause_words
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpud.agent import children
-from tests.agent.alerts.telling import LOST, SLOW, context, firing, hostile, only, refusal
+from tests.agent.alerts.telling import LOST, SLOW, context, firing, only, refusal
 from tests.e2e.program import alive
 from tests.waiting import until
 
@@ -54,11 +53,6 @@ def test_program_gets_its_own_arguments_the_alerts_and_nothing_else(
     assert [alert["labels"]["alertname"] for alert in document["alerts"]] == [LOST.name, SLOW.name]
 
 
-def test_program_that_does_not_read_has_delivered(tmp_path: Path) -> None:
-    alerts = [hostile(tmp_path / str(number), long=True) for number in range(20)]
-    asyncio.run(sink(tmp_path, "/bin/true").send(firing(*alerts)))
-
-
 @pytest.mark.parametrize(
     ("text", "reason", "words"),
     [
@@ -99,13 +93,6 @@ def test_program_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) ->
     assert (error.reason, error.output) == ("timed_out", "waiting for the server")
     for pid in map(int, pids.read_text().split()):
         until(lambda pid=pid: not alive(pid), f"the end of {pid}")  # type: ignore[misc]
-
-
-def test_program_that_leaves_something_running_has_delivered(tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
-    path = script(tmp_path, f"#!/bin/sh\nsleep 600 &\necho $! >{pid}\n")
-    asyncio.run(sink(tmp_path, path).send(firing(SLOW)))
-    os.kill(int(pid.read_text()), 9)
 
 
 def test_program_that_was_killed_and_stays_keeps_the_next_from_starting(

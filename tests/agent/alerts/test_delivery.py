@@ -76,32 +76,6 @@ def test_restart_repeats_nothing_and_sends_the_end_of_what_was_sent_before(
     assert sink.sent == [f"+{SLOW.name}", f"+{LOST.name}", f"-{SLOW.name}"]
 
 
-def test_history_that_cannot_be_read_at_the_start_is_awaited(tmp_path: Path) -> None:
-    before, after = RecordingSink("sink"), RecordingSink("sink")
-    file, aside = tmp_path / FILE, tmp_path / "aside"
-
-    async def run() -> None:
-        async with delivering(tmp_path, before) as story:
-            story.fire(SLOW)
-            await story.when(lambda: before.messages, "a message")
-        file.rename(aside)
-        file.mkdir()
-        # The history comes back while it is quiet, on a busy machine too.
-        quiet = "group_wait_s = 0.0\nwarm_up_s = 30.0\n"
-        async with delivering(tmp_path, after, text=quiet) as story:
-            story.fire(LOST)
-            await story.when(lambda: story.board.read().alerts.alerts, "an alert without a history")
-            file.rmdir()
-            aside.rename(file)
-            await story.state.load()
-            await story.state.publish_and_write()
-            story.fire(LOST)
-            await story.when(lambda: after.messages, "the end")
-
-    asyncio.run(run())
-    assert after.sent == [f"-{SLOW.name}"]
-
-
 def test_after_a_long_pause_nothing_new_is_sent_for_a_while(tmp_path: Path) -> None:
     sink = RecordingSink()
 
@@ -242,33 +216,6 @@ def test_sink_that_raises_stops_no_other_and_its_words_are_not_shown(tmp_path: P
     with structlog.testing.capture_logs() as logged:
         asyncio.run(run())
     assert "T0KEN" not in repr(logged)
-
-
-def test_notice_shows_what_fires_across_a_restart(tmp_path: Path) -> None:
-    path = tmp_path / "run/gpud/notice"
-
-    def text() -> str:
-        return path.read_text() if path.exists() else ""
-
-    async def run() -> None:
-        async with delivering(tmp_path) as story:
-            story.fire(SLOW)
-            await story.when(text, "a line")
-        path.write_text("")  # a boot empties /run
-        async with delivering(tmp_path) as story:
-            await story.when(text, "the line again")
-            assert text() == f"{SLOW.summary.replace('µ', 'u')}\n"
-            story.state.acknowledge(SLOW.fingerprint, time.time())
-            await story.when(lambda: not text(), "nothing, for it is acknowledged")
-            story.fire(SLOW, LOST)
-            await story.when(text, "the next line")
-            story.fire(SLOW)
-            await story.when(lambda: text().startswith("resolved: "), "its end")
-        path.write_text("")
-        async with delivering(tmp_path) as story:
-            await story.when(lambda: text().startswith("resolved: "), "its end after a restart")
-
-    asyncio.run(run())
 
 
 @pytest.mark.parametrize("jump_s", [-86400.0, 86400.0 * 400])

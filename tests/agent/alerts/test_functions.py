@@ -168,10 +168,6 @@ def subjects(lost: Iterable[Lost]) -> list[Subject]:
     return [loss.subject for loss in lost]
 
 
-def launch(name: str = "launch") -> Subject:
-    return Subject("probe", DEVICE.uuid, name)
-
-
 def test_cuda_that_fails_twice_under_a_new_driver_is_lost_with_both_drivers() -> None:
     machine = Machine().well()
     machine.driver = NEW
@@ -222,18 +218,16 @@ STORIES: dict[str, tuple[Callable[[Machine], Machine], list[Any]]] = {
     "a success in between": (lambda m: m.updated().cuda(FAIL).cuda().cuda(FAIL), []),
     "a probe that is refused while others work": (
         lambda m: m.updated().run("launch", reason=BAD).run("event").run("launch", reason=BAD),
-        [(launch(), OLD, NEW)],
+        [],
     ),
-    "a refusal while others have no result yet": (
-        lambda m: m.updated().run("launch", reason=BAD).run("launch", reason=BAD),
-        [(launch(), OLD, NEW)],
+    "all probes, for less than a minute": (
+        lambda m: m.updated().run(*NAMES, reason=BAD).run("event"),
+        [],
     ),
-    "and others are refused too": (
-        lambda m: m.updated().run("launch", "triad", reason=BAD).run("launch", reason=BAD),
-        [(GPU, OLD, NEW)],
-    ),
-    "good runs of before the update": (
-        lambda m: m.updated().pass_s(300).run("launch", reason=FAIL).run("launch", reason=FAIL),
+    "all probes, for a minute": (
+        lambda m: (
+            m.updated().run("launch", reason=BAD).run("event", reason=BAD).run("triad", reason=BAD)
+        ),
         [(GPU, OLD, NEW)],
     ),
     "failures right after a pause": (
@@ -270,6 +264,26 @@ def test_failures_that_are_a_loss_and_failures_that_are_none(
     happens: Callable[[Machine], Machine], lost: list[Any]
 ) -> None:
     assert happens(Machine().well()).losses == lost
+
+
+def test_loss_ends_with_that_of_the_whole_when_well_without_it_or_when_nothing_tries_it() -> None:
+    machine = Machine().well()
+    machine.nvml = "library_missing"
+    for _ in range(3):
+        machine.run("event", "triad", reason=BAD)
+    parts = {GPU, Subject("nvml")}
+    assert set(subjects(machine.lost)) == parts
+    again = machine.restarted()  # without that GPU
+    again.post(health_set("nvml", Level.OK, again.now.wall_s))
+    again.mono_s += 1
+    again.look()
+    assert subjects(again.back) == [Subject("nvml")]
+    again.pass_s(functions.UNTRIED_S)
+    assert subjects(again.back) == [Subject("nvml"), GPU]
+    for _ in range(3):
+        machine.cuda(Reason.INIT_FAILED)
+    assert list(machine.state.lost) == [CUDA]
+    assert set(subjects(machine.back)) == parts
 
 
 def test_gpu_without_a_working_probe_is_a_single_loss_and_a_vanished_gpu_is_none() -> None:
@@ -314,27 +328,6 @@ def test_restart_remembers_what_worked_and_what_is_lost() -> None:
     again = machine.restarted()
     again.pass_s(20).cuda(Reason.INIT_FAILED).cuda(Reason.INIT_FAILED).cuda(Reason.INIT_FAILED)
     assert (again.losses, subjects(again.cuda().back)) == ([], [Subject("cuda")])
-
-
-def test_loss_ends_with_that_of_the_whole_when_well_without_it_or_when_nothing_tries_it() -> None:
-    machine = Machine().well()
-    machine.nvml = "library_missing"
-    for _ in range(3):
-        machine.run("event", "triad").run("launch", reason=BAD)
-    parts = {launch(), Subject("nvml")}
-    assert set(subjects(machine.lost)) == parts
-    again = machine.restarted()  # with the probe switched off
-    again.specs = ("event", "triad")
-    again.well().post(health_set("nvml", Level.OK, again.now.wall_s))
-    again.mono_s += 1
-    again.look()
-    assert subjects(again.back) == [Subject("nvml")]
-    again.pass_s(functions.UNTRIED_S)
-    assert subjects(again.back) == [Subject("nvml"), launch()]
-    for _ in range(3):
-        machine.cuda(Reason.INIT_FAILED)
-    assert list(machine.state.lost) == [CUDA]
-    assert set(subjects(machine.back)) == parts
 
 
 FAILED = Health(Level.FAILED)

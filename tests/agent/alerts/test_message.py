@@ -68,13 +68,6 @@ def test_alerts_that_do_not_fit_are_counted() -> None:
     assert (len(content["alerts"]), content["truncatedAlerts"]) == (MOST, 5)
 
 
-def test_machine_cannot_be_taken_for_another_by_its_name() -> None:
-    assert of(firing(SLOW), 'a"b\\c')["groupKey"] == '{}:{instance="a\\"b\\\\c"}'
-    odd = of(firing(SLOW), "a\x1b[31m")["alerts"][0]
-    assert odd["labels"]["instance"] == "a\\x1b[31m"
-    assert odd["fingerprint"] != of(firing(SLOW), "bob")["alerts"][0]["fingerprint"]
-
-
 def test_fingerprint_is_prometheus_own() -> None:
     # Source: prometheus/common, model/fnv.go: the hash of no label at all is FNV-1a's offset.
     assert fingerprint({}) == "cbf29ce484222325"

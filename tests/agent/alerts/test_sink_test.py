@@ -93,25 +93,3 @@ def test_output_of_a_program_is_shown_to_the_person_who_tries_it(tmp_path: Path)
     assert code == 1
     assert lines[0] == f"command: not delivered: {script} ended with 7"
     assert lines[1:] == ["  it said: no \\x1b[31mroute", "  it said: sorry"]  # no fix: it is this
-
-
-@pytest.mark.parametrize(
-    ("disabled", "name", "code"),
-    [
-        (["log", "notice"], None, 2),
-        (["notic"], "log", 0),
-        (["notic"], None, 1),
-        (["notic"], "notic", 2),
-    ],
-)
-def test_disabled_sink_that_does_not_exist_is_a_problem_of_the_whole_test(
-    disabled: list[str], name: str | None, code: int, tmp_path: Path
-) -> None:
-    assert run_test(settings(tmp_path, f"disabled = {json.dumps(disabled)}"), name)[1] == code
-
-
-def test_notice_of_what_fires_stays(tmp_path: Path) -> None:
-    made = settings(tmp_path, "")
-    Path(made.run_dir, "notice").write_text("CUDA fails\n")
-    assert run_test(made, "notice")[1] == 0
-    assert Path(made.run_dir, "notice").read_text() == "CUDA fails\n"

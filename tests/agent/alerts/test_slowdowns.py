@@ -142,13 +142,6 @@ def test_no_two_firing_alerts_are_the_same_and_a_restart_keeps_all(
     assert stored(slowdowns) == slowdowns.incidents
 
 
-def test_incident_of_version_one_is_read_with_the_alarms_that_ended() -> None:
-    (incident,) = added([finding(), finding("graph")]).incidents
-    row = msgspec.to_builtins(incident) | {"over": [1], "acknowledged_s": NOW_S}
-    read = msgspec.convert(row, Incident)
-    assert (read.findings, read.ended) == (incident.findings[:1], incident.findings[1:])
-
-
 def test_same_update_once_more_is_a_new_incident_with_the_old_fingerprint() -> None:
     slowdowns = confirmed()
     slowdowns.forget(finding().key, NOW_S + 60)
@@ -205,12 +198,6 @@ def test_driver_that_was_rolled_back_on_mains_is_not_blamed_on_battery(left: str
     )
     back = finding(item=better, changed=(Cause("driver_version", left, "572.16"),))
     assert len(alerts(added([mains, battery, back]))) == (0 if left == "576.02" else 1)
-
-
-def test_streams_that_skipped_a_driver_join_the_same_update() -> None:
-    skipped = (Cause("driver_version", "566.36", "576.02"),)
-    (alert,) = alerts(added([finding(), finding("graph", changed=skipped)]))
-    assert (alert.labels["old"], len(alert.evidence)) == ("572.16", 2)
 
 
 def test_next_update_is_an_alert_of_its_own() -> None:
@@ -307,13 +294,3 @@ def test_what_a_person_accepted_is_over_and_suspected_no_more() -> None:
         slowdowns.forget(key, NOW_S - 24 * HOUR_S)  # by a clock that was set back
     assert (alerts(slowdowns), slowdowns.suspects) == ([], [])
     assert slowdowns.incidents[0].ends_s == slowdowns.incidents[0].starts_s == NOW_S
-
-
-def test_stream_that_comes_and_goes_for_years_makes_no_alert_grow_for_ever() -> None:
-    slower = finding("graph", alarm(ChangeKind.STEP))
-    slowdowns = added([finding(item=alarm(seq=9999)), slower])
-    for seq in range(100):
-        added([finding(item=alarm(seq=seq))], slowdowns)
-        slowdowns.forget(finding().key, NOW_S)
-    (incident,) = slowdowns.incidents
-    assert (incident.findings, len(incident.ended)) == ([slower], 1)

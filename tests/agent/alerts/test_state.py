@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
-from msgspec import structs
 
 from gpud.agent.alerts.state import SHOWN_ENDED_S, AlertState, within
 from gpud.agent.history.schema import FILE
 from gpud.agent.history.store import History
-from gpud.agent.measure.breaker import Standing
 from gpud.agent.regression.contexts import Difference
 from gpud.agent.regression.evaluation import StreamAlarm
 from gpud.agent.state.board import Board
-from gpud.agent.state.snapshot import AlertsState
 from gpud.core.alerts import Alert, Severity
 from gpud.core.clock import Instant
 from gpud.core.errors import StoreError
 from gpud.core.health import Level
-from gpud.core.text import escaped
 from tests.agent.alerts.alarms import NOW_S, alarm, finding, grave, standing
-from tests.events import altered, health_set, made, post
-from tests.snapshots import FAULTS, full
+from tests.events import health_set, made, post
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -213,74 +206,6 @@ def test_failed_component_is_an_alert_and_a_restart_does_not_end_it(tmp_path: Pa
     living(copied, third)
 
 
-SEEN, ADVISED = FAULTS
-
-
-def test_known_fault_alarms_only_with_a_call_that_failed_and_a_restart_does_not_end_it(
-    tmp_path: Path,
-) -> None:
-    quiet = structs.replace(SEEN, alarm=False)
-
-    async def first(life: Life) -> None:
-        life.board.publish(known_faults=(quiet, ADVISED))
-        life.pass_s(600)
-        assert life.firing == []
-        life.board.publish(known_faults=FAULTS)
-        life.pass_s(1)
-        (alert,) = life.firing
-        labels = {"id": "wsl-1", "effect": "hang"}
-        assert (alert.name, alert.labels, alert.fix) == ("GpudKnownIssue", labels, "wsl --update")
-        await life.state.close()
-
-    async def second(life: Life) -> None:
-        life.pass_s(30)  # the kernel's log is not read yet
-        life.board.publish(known_faults=(structs.replace(SEEN, state="applies", alarm=False),))
-        life.pass_s(30)
-        (alert,) = life.firing
-        life.board.publish(known_faults=FAULTS)
-        life.pass_s(30)
-        assert [a.starts_s for a in life.firing] == [alert.starts_s]
-        life.board.publish(known_faults=(quiet,))
-        life.pass_s(1)
-        assert life.firing == []
-
-    async def third(life: Life) -> None:
-        life.pass_s(1499)
-        assert len(life.firing) == 1
-        life.pass_s(2)
-        assert life.firing == []  # the machine was started anew
-
-    living(tmp_path, first)
-    (copied := tmp_path / "copied").mkdir()
-    (copied / FILE).write_bytes((tmp_path / FILE).read_bytes())
-    living(tmp_path, second)
-    living(copied, third)
-
-
-def test_parts_that_a_known_fault_explains_are_no_second_alert(tmp_path: Path) -> None:
-    async def stuck(life: Life) -> None:
-        life.health(Level.FAILED)
-        life.pass_s(300)
-        shown = {(alert.name, alert.labels.get("component")) for alert in life.firing}
-        assert shown == {("GpudKnownIssue", None), ("GpudUnwell", "http")}
-        life.board.publish(known_faults=(ADVISED,))
-        life.pass_s(300)
-        shown = {(alert.name, alert.labels.get("component")) for alert in life.firing}
-        assert ("GpudUnwell", "gpu") in shown
-        assert ("GpudUnwell", "probes") not in shown, "what fails beside a hung GPU"
-        measure = life.board.read().measure
-        life.board.publish(measure=structs.replace(measure, breaker=Standing()))
-        life.pass_s(60)
-        components = {alert.labels.get("component") for alert in life.firing}
-        assert "probes" not in components, "their next runs are still to come"
-        life.pass_s(70)
-        shown = {(alert.name, alert.labels.get("component")) for alert in life.firing}
-        assert ("GpudUnwell", "gpu") not in shown
-        assert ("GpudUnwell", "probes") in shown
-
-    living(tmp_path, stuck, board=Board(altered(full(), alerts=AlertsState())))
-
-
 def test_without_a_readable_history_alerts_are_published_and_joined_later(tmp_path: Path) -> None:
     folder, aside = tmp_path / "state", tmp_path / "aside"
     folder.mkdir()
@@ -314,26 +239,6 @@ def test_without_a_readable_history_alerts_are_published_and_joined_later(tmp_pa
     living(folder, blocked, loaded=False, mono_s=700.0)
 
 
-def test_suspect_of_version_one_is_confirmed_by_its_second_window(tmp_path: Path) -> None:
-    item = finding()
-
-    async def before(life: Life) -> None:
-        await life.alarm(item)
-        assert life.firing == []
-
-    async def after(life: Life) -> None:
-        life.state.observe(item.key, standing(item.alarm, judged=9000), NOW_S)
-        await life.state.publish_and_write()
-        assert [row.stream for row in life.firing[0].evidence] == [item.key]
-
-    living(tmp_path, before)
-    suspect = {"found": msgspec.to_builtins(item), "judged": 1000}
-    row = msgspec.json.encode({"cases": [], "suspects": [suspect], "gpus": {}, "version": 1})
-    with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
-        connection.execute("UPDATE states SET body = ? WHERE name = 'ledger'", (row.decode(),))
-    living(tmp_path, after)
-
-
 @pytest.mark.parametrize("body", ["[1", "{}", '{"version": 2, "cases": []}', '{"cases": [{}]}'])
 def test_damaged_state_is_begun_again_and_its_alerts_are_over(tmp_path: Path, body: str) -> None:
     async def before(life: Life) -> None:
@@ -349,32 +254,6 @@ def test_damaged_state_is_begun_again_and_its_alerts_are_over(tmp_path: Path, bo
     living(tmp_path, before)
     with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
         connection.execute("UPDATE states SET body = ? WHERE name = 'ledger'", (body,))
-    living(tmp_path, after)
-
-
-def test_what_ended_is_published_up_to_a_number(tmp_path: Path) -> None:
-    async def before(life: Life) -> None:
-        await life.alarm(grave())
-        await life.state.close()
-
-    def fill() -> None:
-        with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
-            (text,) = connection.execute("SELECT body FROM alerts").fetchone()
-            for number in range(1100):
-                at_s = NOW_S + number
-                over = {"labels": {"n": f"{number}"}, "starts_s": at_s, "ends_s": at_s}
-                body = json.dumps({**json.loads(text), **over, "firing": False})
-                row = (f"{number:016x}", at_s, at_s, at_s, body)
-                connection.execute("INSERT INTO alerts VALUES (?, ?, ?, ?, ?)", row)
-            none = ("0", NOW_S + 2000, NOW_S, NOW_S + 2000, '{"name": 3}')  # no alert at all
-            connection.execute("INSERT INTO alerts VALUES (?, ?, ?, ?, ?)", none)
-
-    async def after(life: Life) -> None:
-        await life.state.publish_and_write()
-        assert (len(life.firing), len(life.published)) == (1, 32)
-
-    living(tmp_path, before)
-    fill()
     living(tmp_path, after)
 
 
@@ -395,32 +274,6 @@ def test_history_that_was_begun_again_gets_all_that_fires(tmp_path: Path) -> Non
         assert len(life.firing) == 1
 
     living(tmp_path, first, second)
-
-
-def test_that_there_are_no_alerts_is_published_once_the_past_is_read(tmp_path: Path) -> None:
-    async def test(life: Life) -> None:
-        life.pass_s(1)
-        assert life.board.read().alerts.published_s is None
-        await life.state.load()
-        life.pass_s(1)
-        published_s = life.board.read().alerts.published_s
-        assert published_s is not None
-        life.pass_s(100)
-        assert (life.published, life.board.read().alerts.published_s) == ((), published_s)
-
-    living(tmp_path, test, loaded=False)
-
-
-def test_gpus_are_called_by_their_number_and_name(tmp_path: Path) -> None:
-    uuid = next(iter(full().gpus))
-
-    async def test(life: Life) -> None:
-        await life.alarm(grave(gpu="GPU-1"), finding("graph", gpu=uuid))
-        life.pass_s(1)
-        (alert,) = (each for each in life.firing if each.evidence)
-        assert f"GPU 0 ({escaped(full().gpus[uuid].name)})" in alert.description
-
-    living(tmp_path, test, board=Board(full()))
 
 
 def condition(

@@ -97,17 +97,6 @@ def test_receiver_that_does_not_listen_is_named_by_host_and_port_alone(tmp_path:
         assert secret not in f"{error} {error.fix} {error.output}"
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["http://a..b/s3cret", f"http://{'a' * 300}/s3cret", "http://127.0.0.1:1/s3cret/\u00e9"],
-)
-def test_address_that_is_none_is_not_quoted(url: str, tmp_path: Path) -> None:
-    error = refusal(webhook(tmp_path, url), firing(SLOW))
-    assert error.reason in {"bad_url", "refused", "no_such_host"}
-    assert "s3cret" not in f"{error} {error.fix}"
-    assert "webhook" in (error.fix or "")
-
-
 def test_token_comes_from_its_file_and_a_password_from_the_address(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("  t0ken\n")

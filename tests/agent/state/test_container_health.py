@@ -7,7 +7,6 @@ from msgspec import structs
 
 from gpud.agent.state import containers
 from gpud.agent.state.containers import (
-    Comparison,
     ContainerVerdict,
     InProcess,
     compared,
@@ -24,7 +23,7 @@ from gpud.core.report import (
     ToolkitState,
 )
 from gpud.core.sample import Backend, Device, Failure, Reason, Unit
-from tests.snapshots import ROOT
+from gpud.document.machine import ComparisonReport
 
 FIGURE = ContainerFigure(
     flops_per_second=4e12,
@@ -99,8 +98,8 @@ def report_of(
     return ContainersReport(ProbeStage.WAITING, "i", image_present=True, toolkit=toolkit, run=run)
 
 
-def verdict(of: ContainerVerdict) -> Comparison:
-    return Comparison(of, "the words of the verdict")
+def verdict(of: ContainerVerdict) -> ComparisonReport:
+    return ComparisonReport(of, "the words of the verdict")
 
 
 @pytest.mark.parametrize(
@@ -139,18 +138,11 @@ def verdict(of: ContainerVerdict) -> Comparison:
     ],
 )
 def test_the_health_of_gpu_containers(
-    report: ContainersReport, comparison: Comparison | None, level: Level, reason: str | None
+    report: ContainersReport, comparison: ComparisonReport | None, level: Level, reason: str | None
 ) -> None:
     result = health(report, comparison, has_gpu=True)
     assert result is not None
     assert (result.level, result.reason) == (level, reason)
-
-
-def test_a_failed_run_is_told_with_dockers_words_what_they_mean_and_the_fix() -> None:
-    result = health(report_of(FAILED), verdict(ContainerVerdict.ONLY_CONTAINER_FAILS), has_gpu=True)
-    assert result is not None
-    assert result.detail == "the toolkit's words; the words of the verdict"
-    assert result.fix == "do this"
 
 
 def test_a_fault_holds_while_a_new_dockerd_was_not_asked_yet_and_ends_with_the_image() -> None:
@@ -163,14 +155,3 @@ def test_a_fault_holds_while_a_new_dockerd_was_not_asked_yet_and_ends_with_the_i
     later = health(gone, comparison, has_gpu=True)
     assert later is not None
     assert later.level is Level.OK
-
-
-def test_nobody_is_told_about_a_toolkit_on_a_machine_without_a_gpu() -> None:
-    assert health(report_of(state=ToolkitState.NONE), None, has_gpu=False) is None
-
-
-@pytest.mark.parametrize("stage", ProbeStage)
-def test_the_gpu_is_taken_from_the_announcement_on(stage: ProbeStage) -> None:
-    root = structs.replace(ROOT, containers=ContainersReport(stage, "i"))
-    assert containers.taken(root) is (stage in {ProbeStage.ANNOUNCED, ProbeStage.RUNNING})
-    assert not containers.taken(None)

@@ -8,15 +8,15 @@ import pytest
 from msgspec import structs
 
 from gpud.agent.state.containers import ContainerVerdict
-from gpud.agent.state.snapshot import ProbeKey, Snapshot, overall
+from gpud.agent.state.snapshot import ProbeKey, Snapshot
 from gpud.core.health import Level
 from gpud.core.report import ContainerFailure
-from gpud.core.sample import Backend, Failure, Inventory, Reason, RunReport, Unit
+from gpud.core.sample import Backend, Failure, Reason, RunReport, Unit
 from tests import snapshots
-from tests.events import Event, altered, inventory_taken, root_read, run_finished
+from tests.events import Event, root_read, run_finished
 
 if TYPE_CHECKING:
-    from gpud.core.report import ContainerFigure, ContainerRun, ContainersReport, RootReport
+    from gpud.core.report import ContainerRun, ContainersReport, RootReport
 
 KEY = ProbeKey("container_nbody", 0)
 BROKEN = ContainerFailure(
@@ -58,11 +58,6 @@ def test_a_run_of_roots_is_a_probe_as_any_other() -> None:
     assert snapshot.health["containers"].level is Level.OK
 
 
-def test_hearing_it_again_changes_nothing() -> None:
-    once = snapshots.full()
-    assert heard(once) == altered(once, root=heard(once).root)
-
-
 @pytest.mark.parametrize("root", [None, structs.replace(snapshots.ROOT, containers=None)])
 def test_a_root_that_reports_no_containers_takes_the_figure_and_the_counts_with_it(
     root: RootReport | None,
@@ -92,30 +87,12 @@ def test_a_failed_container_beside_a_good_probe_is_the_toolkits_fault() -> None:
     assert after.measure.probes[KEY].last_success_s == SAID.last_success_s
 
 
-def test_a_failed_container_says_nothing_about_gpuds_own_probes() -> None:
-    before = snapshots.full()
-    after = nbody(95.0)(heard(before, **failed()))
-    assert after.health["probes"] == before.health["probes"]
-
-
 def test_a_failed_container_beside_a_failed_probe_is_the_drivers_fault() -> None:
     lost = Failure(Reason.DEVICE_LOST, "gone")
     after = heard(nbody(60.0, lost)(snapshots.full()), **failed())
     assert after.root.comparison is not None
     assert after.root.comparison.verdict is ContainerVerdict.BOTH_FAIL
     assert after.health["containers"].level is Level.DEGRADED
-
-
-def test_a_machine_on_which_cuda_does_not_start_counts_as_a_probe_that_fails() -> None:
-    nothing = Inventory(failure=Failure(Reason.LIBRARY_MISSING, "no libcuda"))
-    after = inventory_taken(nothing, 5.0)(snapshots.full())
-    assert heard(after, **failed()).root.comparison is not None
-    good, bad = heard(after), heard(after, **failed())
-    assert good.root.comparison is not None
-    assert bad.root.comparison is not None
-    assert good.root.comparison.verdict is ContainerVerdict.ONLY_IN_PROCESS_FAILS
-    assert bad.root.comparison.verdict is ContainerVerdict.BOTH_FAIL
-    assert bad.health["containers"].reason == "toolkit_missing"
 
 
 def test_what_was_found_within_the_hour_holds_until_the_next_container_run() -> None:
@@ -126,22 +103,3 @@ def test_what_was_found_within_the_hour_holds_until_the_next_container_run() -> 
     assert later.root.comparison == paired.root.comparison
     fresh = structs.replace(RUN, finished_mono_s=9010.0)
     assert heard(later, beat_s=9011.0, run=fresh).root.comparison != paired.root.comparison
-
-
-def test_a_container_that_measured_another_gpu_is_not_compared() -> None:
-    assert RUN.figure is not None
-    other: ContainerFigure = structs.replace(RUN.figure, gpu_name="another")
-    after = heard(snapshots.full(), run=structs.replace(RUN, figure=other, finished_mono_s=51.0))
-    assert after.root.comparison is not None
-    assert after.root.comparison.verdict is ContainerVerdict.NOT_COMPARABLE
-    report = after.measure.probes[KEY].report
-    assert report is not None
-    assert report.device is None
-
-
-def test_the_health_says_since_when() -> None:
-    first = heard(snapshots.full(), **failed())
-    root = structs.replace(snapshots.ROOT, containers=structs.replace(SAID, **failed()))
-    again = root_read(root, None, 500.0)(first)
-    assert again.health["containers"].since_s == first.health["containers"].since_s == 5.0
-    assert overall(again) is Level.FAILED

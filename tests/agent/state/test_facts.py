@@ -58,32 +58,11 @@ def test_the_gpus_are_those_that_cuda_lists() -> None:
     assert facts(taken, 1.0, "")["gpus"] == Fact("GPU-1,GPU-2", CUDA_LISTS, 7.0)
 
 
-def test_a_driver_that_offers_none_is_a_list_and_one_that_fails_is_not() -> None:
-    none = Inventory(failure=Failure(Reason.NO_DEVICE, "none"))
-    hung = Inventory(failure=Failure(Reason.HUNG, "no answer"))
-    assert facts(inventory_taken(none, 1.0, 7.0)(EMPTY), 1.0, "")["gpus"].text == ""
-    assert "gpus" not in facts(inventory_taken(hung, 1.0, 7.0)(EMPTY), 1.0, "")
-
-
 @pytest.mark.parametrize("source", ["nvml", "nvidia_smi_exe"])
 def test_a_gpu_that_others_see_is_there_although_cuda_finds_no_device(source: str) -> None:
     none = Inventory(failure=Failure(Reason.NO_DEVICE, "none"))
     snapshot = inventory_taken(none, 1.0, 7.0)(shown(source, "GPU-1")(EMPTY))
     assert facts(snapshot, 1.0, "")["gpus"] == Fact("GPU-1", LEVELS.index(source), 1.0)
-
-
-def test_what_cuda_said_before_is_not_held_against_it() -> None:
-    none = Inventory(failure=Failure(Reason.NO_DEVICE, "none"))
-    snapshot = inventory_taken(none, 1.0, 7.0)(shown("cuda", "GPU-1")(EMPTY))
-    assert facts(snapshot, 1.0, "")["gpus"] == Fact("", CUDA_LISTS, 7.0)
-
-
-def test_where_cuda_gives_no_list_nvml_does_and_is_overruled_by_it_later() -> None:
-    hung = Inventory(failure=Failure(Reason.HUNG, "no answer"))
-    snapshot = inventory_taken(hung, 1.0, 7.0)(shown("nvml", "GPU-3", "GPU-2")(EMPTY))
-    fact = facts(snapshot, 1.0, "")["gpus"]
-    assert fact == Fact("GPU-2,GPU-3", 5, 1.0)
-    assert fact.level < CUDA_LISTS
 
 
 def test_of_the_others_the_best_alone_names_the_gpus() -> None:

@@ -12,7 +12,7 @@ from gpud.agent.history.export import Selection
 from gpud.agent.history.schema import HOUR_S, MINUTE_S
 from gpud.agent.history.store import History
 from gpud.agent.state.board import Board
-from gpud.agent.state.minutes import MOST_WAITING, TelemetryMinutes
+from gpud.agent.state.minutes import TelemetryMinutes
 from gpud.agent.state.telemetry import with_answer
 from gpud.agent.telemetry.answers import Answer, paused
 from gpud.core.clock import Instant
@@ -155,32 +155,3 @@ def test_minute_is_written_with_its_last_collection(machine: Machine) -> None:
         task.cancel()
 
     asyncio.run(write())
-
-
-def test_minutes_wait_while_the_history_cannot_be_written_an_hour_of_them(
-    machine: Machine,
-) -> None:
-    async def write() -> list[dict[str, Any]]:
-        machine.home.rename(away := machine.home.with_name("away"))
-        for minute in range(MOST_WAITING + 5):
-            machine.sample(60.0 * minute, {"power_watts": 20.0})
-            await machine.minutes.close()
-        away.rename(machine.home)
-        return await machine.rows()
-
-    rows = asyncio.run(write())
-    assert [row["at_s"] for row in rows] == [60 * (5 + n) for n in range(MOST_WAITING)]
-
-
-def test_of_two_agents_within_a_minute_the_row_with_more_samples_stays(tmp_path: Path) -> None:
-    async def lives(*counts: int) -> list[int]:
-        for count in counts:
-            machine = Machine(tmp_path)
-            for number in range(count):
-                machine.sample(float(number), {"power_watts": float(count)})
-            kept = [row["n"] for row in await machine.rows()]
-            await machine.history.close()
-        return kept
-
-    assert asyncio.run(lives(2, 3)) == [3]
-    assert asyncio.run(lives(1)) == [3]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpud.agent.regression.changes import GPUS
 from gpud.agent.state import presence
@@ -16,7 +13,6 @@ from gpud.agent.state.presence import (
     GPU_SEEN,
     misses_a_gpu,
     nothing_expected,
-    with_inventory,
 )
 from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.answers import Answer
@@ -177,26 +173,6 @@ def test_fix_for_a_lost_gpu_names_it_where_it_is_one_and_can_be_copied(
     assert misses_a_gpu(after)
 
 
-def test_an_empty_driver_store_says_nothing_beside_a_cuda_and_nothing_in_a_container() -> None:
-    snapshot = machine(folder=Absent.UNSUPPORTED)
-    inside = altered(snapshot, platform={**snapshot.machine.platform, "container": "1"})
-    assert nothing_expected(inside) is None
-    assert nothing_expected(altered(snapshot, inventory=Inventory(failure=NONE))) is None
-
-
-@pytest.mark.parametrize("failure", [MISSING, NONE])
-def test_nothing_is_said_to_fail_a_moment_before_it_is_known_that_there_is_no_gpu(
-    failure: Failure,
-) -> None:
-    early = machine(exposed=None, dxg_asked=True)
-    early = inventory_taken(Inventory(failure=failure), 2.0)(early)
-    assert not early.health.keys() & {"cuda", "nvml"}
-    for exposed, level in (("no", Level.OK), ("yes", Level.FAILED)):
-        reading = Reading(None, "exposed", exposed, "dxg")
-        late = source_answered(Answer("dxg", 1, 2.0, 2.0, (reading,)), 2.0)(early)
-        assert (late.health["cuda"].level, late.health["nvml"].level) == (level, level)
-
-
 def test_what_nvml_has_shown_is_a_gpu_still_when_nvml_itself_is_gone() -> None:
     shown = (Reading(0, "uuid", "GPU-1", "nvml"), Reading(0, "name", "card", "nvml"))
     snapshot = machine(exposed="no", nvml=None)
@@ -204,13 +180,6 @@ def test_what_nvml_has_shown_is_a_gpu_still_when_nvml_itself_is_gone() -> None:
     gone = Answer("nvml", 5, 1.5, 1.5, reason="library_missing", detail="d", fix="f")
     snapshot = source_answered(gone, 1.5)(snapshot)
     assert asked(snapshot, Inventory(failure=MISSING)) == BROKEN
-
-
-def test_what_only_nvml_shows_is_a_gpu_that_cuda_lacks() -> None:
-    shown = (Reading(0, "uuid", "GPU-1", "nvml"), Reading(0, "name", "card", "nvml"))
-    answered = source_answered(Answer("nvml", 5, 1.0, 1.0, shown), 1.0)
-    snapshot = answered(machine(exposed="no", nvml=None))
-    assert asked(snapshot, Inventory(failure=MISSING))["cuda"] == (Level.FAILED, "library_missing")
 
 
 @pytest.mark.parametrize("inventory", [listed("B"), listed("B", "C")])
@@ -236,16 +205,6 @@ def test_a_gpu_that_windows_still_sees_is_not_gone_when_cuda_finds_no_device() -
     assert others.health["devices"].reason == "gpu_vanished"
 
 
-def test_what_brings_a_gpu_back_depends_on_the_machine() -> None:
-    fixes = {
-        wsl: inventory_taken(listed(), 1.0)(machine(wsl=wsl, expected=("A",))).health["devices"].fix
-        for wsl in ("", "2")
-    }
-    assert "wsl --shutdown" in (fixes["2"] or "")
-    assert "Eco" in (fixes["2"] or "")  # a laptop may take its GPU away with each unplugging
-    assert "wsl" not in (fixes[""] or "")
-
-
 def test_a_gpu_that_was_forgotten_is_not_missed_any_more() -> None:
     before = machine(exposed="no", expected=("A",))
     lost = inventory_taken(Inventory(failure=NONE), 2.0)(before)
@@ -253,13 +212,6 @@ def test_a_gpu_that_was_forgotten_is_not_missed_any_more() -> None:
     after = remembered({}, 3.0)(lost)
     found = {name: after.health[name] for name in NO_GPU}
     assert {name: (health.level, health.reason) for name, health in found.items()} == NO_GPU
-
-
-def test_forgetting_does_not_reach_a_gpu_that_is_there() -> None:
-    snapshot = inventory_taken(listed("A"), 2.0)(machine(expected=("A", "B")))
-    after = remembered({}, 3.0)(snapshot)
-    assert after.changes.expected == {"A": Expected("card A", compute_capability="8.9")}
-    assert after.health["devices"].level is Level.OK
 
 
 def test_the_history_tells_which_gpus_to_expect_and_since_when_one_is_gone() -> None:
@@ -280,37 +232,6 @@ def test_the_history_tells_which_gpus_to_expect_and_since_when_one_is_gone() -> 
     assert presence.remembered([*events, (5.0, GPU_FORGOTTEN, {"uuid": "A"})]).keys() == {"B"}
     back = [*events, (5.0, GPU_FORGOTTEN, seen), (6.0, GPU_SEEN, seen)]
     assert presence.remembered(back)["A"] == Expected("card A")
-
-
-UUIDS = st.sampled_from("ABCD")
-INVENTORIES = st.one_of(
-    st.lists(UUIDS, unique=True).map(lambda found: listed(*sorted(found))),
-    st.sampled_from([MISSING, NONE, HUNG]).map(lambda failure: Inventory(failure=failure)),
-)
-
-
-@given(st.lists(INVENTORIES))
-def test_whatever_was_ever_listed_is_expected_and_gone_exactly_when_the_last_list_lacks_it(
-    story: list[Inventory],
-) -> None:
-    expected: dict[str, Expected] = {}
-    ever: set[str] = set()
-    last: set[str] | None = None
-    for at, inventory in enumerate(story):
-        expected = with_inventory(expected, inventory, float(at))
-        if inventory.failure in {None, NONE}:
-            last = {found.uuid for found in inventory.devices}
-            ever |= last
-    assert set(expected) == ever
-    gone = {uuid for uuid, one in expected.items() if one.gone_s is not None}
-    assert gone == (ever - last if last is not None else set())
-
-
-@given(st.floats(allow_nan=False))
-def test_any_clock_can_say_since_when(at_s: float) -> None:
-    gone = {"A": Expected("card", at_s)}
-    snapshot = altered(machine(nvml=None), expected=gone)
-    assert "CUDA" in (inventory_taken(listed("B"), 1.0)(snapshot).health["devices"].detail or "")
 
 
 @pytest.mark.parametrize(
@@ -338,19 +259,3 @@ def test_a_gpu_that_others_see_in_wsl_reaches_it() -> None:
         after = inventory_taken(Inventory(failure=NONE), 2.0)(snapshot)
         assert after.health["cuda"].level is Level.FAILED
         assert ("the driver was replaced" in str(after.health["cuda"].fix)) is helped
-
-
-def test_where_there_is_no_gpu_nvml_is_well_since_it_was_first_asked() -> None:
-    failed = Answer("nvml", 5, 1.0, 1.0, reason="library_missing", detail="d", fix="f")
-    snapshot = inventory_taken(Inventory(failure=MISSING), 2.0)(machine(exposed="no"))
-    since_s = snapshot.health["nvml"].since_s
-    for at_s in (12.0, 22.0):
-        snapshot = source_answered(replace(failed, taken_s=at_s), at_s)(snapshot)
-        assert (snapshot.health["nvml"].level, snapshot.health["nvml"].since_s) == (
-            Level.OK,
-            since_s,
-        )
-    shown = (Reading(0, "uuid", "GPU-1", "nvml"), Reading(0, "name", "card", "nvml"))
-    snapshot = source_answered(Answer("nvml", 5, 30.0, 30.0, shown), 30.0)(snapshot)
-    assert snapshot.health["nvml"].reason is None
-    assert snapshot.health["nvml"].since_s == 30.0

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.state import recent
-from gpud.agent.state.recent import HOUR_S, MOST, RecentPoint
+from gpud.agent.state.recent import MOST, RecentPoint
 from gpud.agent.state.snapshot import RecentKey
 from gpud.core.sample import Failure, Flag, Reason, Unit
 from gpud.show import sparkline
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 SUBMIT = RecentKey(snapshots.DEVICE.uuid, "launch", "submit")
 TRIAD = RecentKey("GPU-1", "triad", "triad")
-BEGUN_S = 1_800_000_000.0
 
 
 def machine() -> Snapshot:
@@ -41,7 +40,7 @@ def read(series: RecentKey, at_s: float, median: float, version: int = 1) -> Rec
 
 def with_points(snapshot: Snapshot, *points: RecentPoint) -> Snapshot:
     measure = snapshot.measure
-    return altered(snapshot, recent=recent.with_points(measure.recent, measure.specs, points))
+    return altered(snapshot, recent=recent.with_points(measure.recent, points))
 
 
 def test_runs_of_the_small_pace_are_points_and_no_more_than_sixty() -> None:
@@ -60,17 +59,6 @@ def test_marked_and_failed_runs_and_medians_between_two_humps_are_no_points() ->
     snapshot = run_finished(broken, snapshots.DEVICE.uuid, 120.0, 120.0)(snapshot)
     assert snapshot.measure.recent[SUBMIT].medians == (5e-6,)
     assert RecentKey(snapshots.DEVICE.uuid, "launch", "roundtrip") not in snapshot.measure.recent
-
-
-def test_runs_of_the_large_pace_make_one_point_an_hour() -> None:
-    fresh = [
-        read(TRIAD, BEGUN_S + HOUR_S * hour + 900 * quarter, float(10 * hour + quarter))
-        for hour in range(3)
-        for quarter in range(3)
-    ]
-    kept = with_points(machine(), *fresh).measure.recent[TRIAD]
-    assert kept.at_s == (BEGUN_S, BEGUN_S + HOUR_S, BEGUN_S + 2 * HOUR_S)
-    assert kept.medians == (1.0, 11.0, 21.0)
 
 
 def test_a_new_version_of_a_method_begins_anew_and_an_old_one_does_not_come_back() -> None:
@@ -97,28 +85,6 @@ def test_what_is_published_is_short() -> None:
     snapshot = launched(launched(machine(), 1000.25, 1.23456789e-6), 1060.5, 2e-6)
     (line,) = [line for line in recent.document(snapshot.measure.recent) if line.mode == "submit"]
     assert (line.from_s, line.after_s, line.medians) == (1000.25, (0, 60), (1.235e-6, 2e-6))
-
-
-@given(
-    st.lists(
-        st.tuples(st.floats(0, 1e9), st.floats(1e-9, 1e15), st.integers(1, 2)),
-        max_size=200,
-    ),
-    st.sampled_from([SUBMIT, TRIAD]),
-)
-def test_however_points_come_they_are_bounded_and_in_order(
-    told: list[tuple[float, float, int]], series: RecentKey
-) -> None:
-    fresh = [read(series, at_s, value, version) for at_s, value, version in told]
-    for snapshot in (
-        recent_read(fresh)(machine()),
-        with_points(machine(), *sorted(fresh, key=lambda point: point.at_s)),
-    ):
-        for one in snapshot.measure.recent.values():
-            assert 0 < len(one.at_s) == len(one.medians) <= MOST
-            assert list(one.at_s) == sorted(one.at_s)
-            known = {value for _, value, _ in told}
-            assert min(known) <= min(one.medians) <= max(one.medians) <= max(known)
 
 
 def test_bars_rise_from_the_least_to_the_most() -> None:

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
-from gpud.agent.regression.changes import MachineChange
-from gpud.agent.state.snapshot import ProbeKey, fresh
+from gpud.agent.state.snapshot import ProbeKey
 from gpud.agent.telemetry.answers import Answer, current
-from gpud.agent.telemetry.fields import FIELDS
-from gpud.core import wire
 from gpud.core.health import Level
 from gpud.core.report import Owner
 from gpud.core.sample import (
     Absent,
-    Backend,
-    Flag,
     Inventory,
-    Missing,
     Reading,
     Reason,
-    RunReport,
     Skip,
 )
 from gpud.core.telemetry import LEVELS
+from gpud.document.machine import ChangeReport
 from tests import events as happened
 from tests.agent.state.folding import device, dockerd_seen, finished, folded
 
@@ -39,19 +31,6 @@ def test_a_failure_takes_the_figures_and_keeps_the_time_of_the_last_success() ->
     assert now.measure.failures == {("launch", Reason.HUNG): 1}
     assert now.measure.runs == {"launch": 2}
     assert now.health["probes"].level is Level.FAILED
-
-
-def test_a_run_that_this_gpu_cannot_do_is_a_good_one_without_figures() -> None:
-    cannot = Missing("tensor", Reason.UNSUPPORTED, "compute capability 7.5; tensor probe needs 8.0")
-    report = RunReport("tensor", Backend.CUDA, missing=(cannot,))
-    read = wire.decode(json.dumps(asdict(report)).encode(), RunReport)
-    now = folded(happened.run_finished(read, "GPU-0", 3.0, 3.0))
-    state = now.measure.probes[ProbeKey("tensor", 0)]
-    assert (state.samples, state.failure, state.last_success_s) == ((), None, 3.0)
-    assert state.report is not None
-    assert state.report.missing == (cannot,)
-    assert (now.measure.runs, now.measure.failures) == ({"tensor": 1}, {})
-    assert now.health["probes"].level is Level.OK
 
 
 @pytest.mark.parametrize(
@@ -134,43 +113,6 @@ def test_readings_of_an_older_collection_never_outlive_a_failed_one() -> None:
     assert now.telemetry.last_success_s == {"nvml": 1.0}
     assert now.telemetry.failures == {("nvml", "hung"): 1}
     assert now.health["nvml"].reason == "hung"
-
-
-def test_a_gpu_that_fails_in_everything_is_told_once() -> None:
-    lost = [
-        Reading(1, name, Absent.FAILED, "nvml", "GPU is lost")
-        for name, kind in FIELDS.items()
-        if not kind.machine
-    ]
-    other = Reading(0, "power_watts", Absent.FAILED, "nvml", "Unknown Error")
-    health = folded(said(*lost, other)).health["nvml"]
-    assert health.detail == (
-        f"NVML failed to give power_watts; GPU 1: GPU is lost ({len(lost)} fields)"
-    )
-
-
-def test_what_is_told_of_a_whole_card_is_no_figure_of_its_instance() -> None:
-    instance = replace(device(0), uuid="MIG-1", mig="1g.10gb", pci_bus_id="0000:01:00.0")
-    card = (
-        Reading(0, "uuid", "GPU-1", "nvml"),
-        Reading(0, "pci_bus_id", "00000000:01:00.0", "nvml"),
-        Reading(0, "memory_used_bytes", 9e9, "nvml"),
-        Reading(0, "memory_total_bytes", 80e9, "nvml"),
-        Reading(0, "temperature_celsius", 40.0, "nvml"),
-    )
-    own = (
-        Reading(0, "uuid", "MIG-1", "cuda"),
-        Reading(0, "memory_total_bytes", 10e9, "cuda"),
-    )
-    now = folded(
-        happened.inventory_taken(Inventory((instance,)), 1.0),
-        said(*card),
-        happened.source_answered(Answer("cuda", 2, 1.0, 1.0, own), 1.0),
-    )
-    values = {reading.field: reading.value for reading in current(now.telemetry, 1.0)}
-    assert values["memory_used_bytes"] is Absent.UNSUPPORTED
-    assert values["memory_total_bytes"] == 10e9
-    assert values["temperature_celsius"] == 40.0
 
 
 def test_a_silent_nvml_is_worse_where_nobody_else_sees_the_gpu() -> None:
@@ -280,21 +222,8 @@ def test_a_probe_put_off_for_too_long_degrades_the_gate_until_it_runs() -> None:
     assert gone.measure.put_off == {}
 
 
-def test_flags_of_runs_are_counted_and_those_of_the_last_run_kept() -> None:
-    marked = [(Flag.BUSY, Flag.LOW), (Flag.LOW,), ()]
-    now = folded(*(finished(flags=flags) for flags in marked))
-    assert now.measure.flagged == {("launch", Flag.BUSY): 1, ("launch", Flag.LOW): 2}
-    assert now.measure.probes[ProbeKey("launch", 0)].flags == ()
-
-
-def test_a_figure_is_fresh_for_three_intervals_and_an_unknown_age_never_is() -> None:
-    assert fresh(209.9, 60.0)
-    assert not fresh(210.1, 60.0)
-    assert not fresh(None, 60.0)
-
-
-def change(kind: str, old: str | None, new: str) -> MachineChange:
-    return MachineChange(kind, old, new, 1.0, "boot")
+def change(kind: str, old: str | None, new: str) -> ChangeReport:
+    return ChangeReport(kind, old, new, 1.0, "boot")
 
 
 def test_changes_are_counted_by_kind_and_the_latest_are_kept() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.agent.regression.changes import KINDS, MachineChange
+from gpud.agent.regression.changes import KINDS
 from gpud.agent.serve.refusals import Refused
-from gpud.agent.state.snapshot import Snapshot, overall
+from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.health import Level
 from gpud.core.sample import (
@@ -16,7 +16,7 @@ from gpud.core.sample import (
     Skip,
 )
 from gpud.core.telemetry import LEVELS
-from gpud.document.machine import Expected
+from gpud.document.machine import ChangeReport, Expected
 from tests import events as happened
 from tests.agent.state.folding import PROBES, START, device, finished, folded
 
@@ -48,7 +48,7 @@ events = st.one_of(
     st.builds(
         happened.changed,
         st.builds(
-            MachineChange,
+            ChangeReport,
             st.sampled_from(KINDS),
             st.none() | st.just("1"),
             st.just("2"),
@@ -95,32 +95,6 @@ def test_no_event_makes_a_counter_smaller_or_forgets_it(happened: list[happened.
         before, now = counters(now), event(now)
         after = counters(now)
         assert all(after[name] >= value for name, value in before.items())
-
-
-@given(st.lists(events, max_size=30))
-def test_a_failed_probe_has_no_figures_and_a_good_one_has_no_failure(
-    happened: list[happened.Event],
-) -> None:
-    for state in folded(*happened).measure.probes.values():
-        assert (state.failure is None) or not state.samples
-        assert (state.failure is None) == bool(state.samples)
-
-
-@given(st.lists(events, max_size=30), events)
-def test_folding_changes_no_snapshot_already_given_out(
-    happened: list[happened.Event], one_more: happened.Event
-) -> None:
-    given_out = folded(*happened)
-    seen = (counters(given_out), dict(given_out.health), dict(given_out.measure.probes))
-    one_more(given_out)
-    assert (counters(given_out), dict(given_out.health), dict(given_out.measure.probes)) == seen
-
-
-@given(st.lists(events, max_size=30))
-def test_the_worst_component_is_how_everything_is(happened: list[happened.Event]) -> None:
-    now = folded(*happened)
-    levels = [health.level for health in now.health.values()]
-    assert overall(now) == max(levels, default=Level.OK)
 
 
 @given(st.lists(events, max_size=30))

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from gpud.agent.alerts.message import body, title
-from gpud.agent.alerts.sink import numbered, run_job
+from gpud.agent.alerts.sink import Program, numbered
 from gpud.core.text import escaped
 from gpud.install import manifest
 
@@ -34,18 +34,19 @@ class AppriseSink:
         self.place = place(url)
         self._context = context
         self._url = url
-        self._fixes = {
+        fixes = {
             "no_apprise": f"{_installing()}, then gpud restart",
             "bad_url": "correct [alerts] apprise_urls in gpud.toml, then gpud restart",
         }
+        otherwise = f"look at the service; gpud alerts test {name} tries it again"
+        self._program = Program(context, f"{self.place}:", otherwise, fixes)
 
     async def send(self, message: Message) -> None:
         """Give Apprise title and text."""
         severity = message.firing[0].severity.value if message.firing else "resolved"
         job = {"kind": NAME, "url": self._url, "severity": severity, "body": body(message)}
         job["title"] = title(message, self._context.host)
-        otherwise = f"look at the service; gpud alerts test {self.name} tries it again"
-        await run_job(self._context, self.place, job, self._fixes, otherwise)
+        await self._program.send(job)
 
 
 def place(url: str) -> str:

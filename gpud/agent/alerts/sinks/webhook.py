@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from gpud.agent.alerts.message import document
-from gpud.agent.alerts.sink import numbered, run_job
+from gpud.agent.alerts.sink import Program, numbered
 from gpud.core.errors import DeliveryError
 from gpud.core.text import escaped
 
@@ -47,19 +47,21 @@ class WebhookSink:
         self.name = name
         self.place = place(url)
         self._context = context
+        self._again = f"gpud alerts test {name} tries it again"
+        otherwise = f"look at the network and the receiver; {self._again}"
+        self._program = Program(context, f"{self.place}:", otherwise, FIXES)
         self._job = {"kind": NAME, "url": url, "token_file": token_file}
 
     async def send(self, message: Message) -> None:
         """Post the document; any 2xx is a delivery."""
-        context, again = self._context, f"gpud alerts test {self.name} tries it again"
+        context = self._context
         url = context.settings.http.url
         content = document(message, host=context.host, receiver=f"gpud-{self.name}", url=url)
         job = self._job | {"body": json.dumps(content)}
-        otherwise = f"look at the network and the receiver; {again}"
-        status = (await run_job(context, self.place, job, FIXES, otherwise))["status"]
+        status = (await self._program.send(job))["status"]
         if status // 100 == SUCCESS:
             return
-        words, fix = "", f"look at the receiver; {again}"
+        words, fix = "", f"look at the receiver; {self._again}"
         if status // 100 == REDIRECTION:
             words, fix = (
                 ", which is not followed",

@@ -13,7 +13,6 @@ from gpud.agent.serve.refusals import Refused
 from gpud.core.alerts import (
     DRIVER_REGRESSION,
     FUNCTION_LOST,
-    KNOWN_ISSUE,
     SINK_FAILING,
     SLOWDOWN,
     UNWELL,
@@ -34,7 +33,6 @@ USUAL_ALERTS: Final = (
     (SLOWDOWN, Severity.CRITICAL),
     (FUNCTION_LOST, Severity.CRITICAL),
     (UNWELL, Severity.WARNING),
-    (KNOWN_ISSUE, Severity.WARNING),
     (SINK_FAILING, Severity.WARNING),
 )
 """What can fire, with which severity: 0 where it does not."""
@@ -123,7 +121,9 @@ def known_faults(snapshot: Snapshot) -> Families:
 def changes(snapshot: Snapshot) -> Families:
     """Yield how often each kind changed, and when the latest did; to the same twice is once."""
     yield "gpud_changes_total", {kind: snapshot.changes.counts.get(kind, 0) for kind in KINDS}
-    latest = {(change.kind, clean(change.new)): change.at_s for change in snapshot.changes.latest}
+    latest = {
+        (change.kind, clean(change.new or "")): change.at_s for change in snapshot.changes.latest
+    }
     yield "gpud_change_timestamp_seconds", latest
 
 

@@ -12,10 +12,11 @@ from msgspec import structs
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from gpud.agent.measure.pace import Beat
-from gpud.agent.regression.changes import KINDS, MachineChange
+from gpud.agent.regression.changes import KINDS
 from gpud.agent.state.snapshot import PaceState
 from gpud.core.clock import Instant
 from gpud.core.sample import Backend, Failure, Reason, RunReport
+from gpud.document.machine import ChangeReport
 from tests import snapshots
 from tests.agent.serve.metrics.scraping import OPENMETRICS, promtool, scrape, series
 from tests.events import altered, run_finished
@@ -123,7 +124,7 @@ def test_silent_root_has_no_dockerd_families() -> None:
 def test_change_counts_each_time_and_keeps_its_latest_moment(
     changes: tuple[tuple[str | None, str, float], ...], count: float, latest: dict[str, float]
 ) -> None:
-    made = tuple(MachineChange("driver_version", *change, "boot") for change in changes)
+    made = tuple(ChangeReport("driver_version", *change, "boot") for change in changes)
     text = scrape(after_changes(made, NOW.wall_s)(snapshots.bare()))
     counts = {f'kind="{kind}"': 0.0 for kind in KINDS} | {'kind="driver_version"': count}
     assert series(text, "gpud_changes_total") == counts

@@ -1,14 +1,21 @@
-"""Print the catalogue as a page: ``python -m gpud.known_issues > docs/known-issues.md``."""
+"""Writes docs/known-issues.md from the catalogue of known faults.
+
+.venv/bin/python deploy/known_issues.py
+"""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from gpud.known_issues.catalogue import VERSIONS, Applies, KnownIssue, Range, catalogue
 
+PAGE = Path(__file__).resolve().parent.parent / "docs/known-issues.md"
 HEAD = """# Known faults of GPU work in WSL2 and on Linux
 
-Made from `gpud/known_issues/catalogue.json` by `python -m gpud.known_issues`; edit that file.
+Made from `gpud/known_issues/catalogue.json` by `deploy/known_issues.py`; edit that file.
 Newest evidence first.
 
 These are facts from public threads. Long threads were not read in full, and a single report is a
@@ -19,7 +26,7 @@ gpud speaks of an entry for the versions alone (*build*), for the versions and a
 
 `gpud doctor`, `gpud status` and the page name what concerns a machine: *applies*, the versions are
 within the bounds; *reported*, somebody saw it on these versions; *seen*, its trace was found here.
-Only what was seen together with a GPU call that failed or stalled is an alert
+What was seen when GPU calls began to fail is named in the alert about those
 ([alerts.md](alerts.md)); `gpud_known_issue_info` has all of it ([metrics.md](metrics.md)).
 
 | Fault | On | Effect | What to do | Fixed in | Said when | Evidence |
@@ -74,4 +81,4 @@ def _range(span: Range) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    PAGE.write_text(page())
