@@ -209,7 +209,12 @@ _OWN: Final[Mapping[Platform, Mapping[Situation, str]]] = {
     Platform.WSL2: _WSL2,
     Platform.WSL1: {},
     Platform.LINUX: _LINUX,
-    Platform.CONTAINER: {},
+    Platform.CONTAINER: {
+        Situation.FULL: "close programs that use GPU memory, outside the container too",
+        Situation.HUNG: "close GPU programs; nothing inside a container can free a driver call "
+        "that hangs: {restart}",
+        Situation.RESET: "{restart}",
+    },
 }
 _OTHERWISE: Final[Mapping[Platform, str]] = {
     Platform.WSL1: "WSL 1 has no GPU: from Windows, `wsl --set-version NAME 2` makes the "

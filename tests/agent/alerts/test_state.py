@@ -258,13 +258,13 @@ def test_damaged_state_is_begun_again_and_its_alerts_are_over(tmp_path: Path, bo
 
 
 def test_history_that_was_begun_again_gets_all_that_fires(tmp_path: Path) -> None:
-    def delete() -> None:
+    def damage() -> None:
         for file in tmp_path.glob(f"{FILE}*"):
-            file.unlink()
+            file.write_bytes(b"no database")
 
     async def first(life: Life) -> None:
         await life.alarm(grave())
-        delete()
+        damage()
         await life.history.append()  # as the next run does
         await life.state.publish_and_write()
         assert len(await life.rows()) == 1
