@@ -89,6 +89,7 @@ class Incident(msgspec.Struct):
     updated_s: float = 0.0
     ended: list[AlarmFinding] = []
     ends_s: float | None = None
+    acknowledged_s: float | None = None  # of version 0.1; the row of the alert has it now
 
     @property
     def of_update(self) -> bool:

@@ -108,6 +108,7 @@ def slowdown(
         starts_s=incident.starts_s,
         updated_s=incident.updated_s,
         ends_s=incident.ends_s,
+        acknowledged_s=incident.acknowledged_s,
         evidence=tuple(rows),
         causes=tuple(likely),
     )
