@@ -16,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from gpud.agent.history.schema import CACHE_KIB, FILE, MIGRATIONS, refuse_newer
+from gpud.agent.history.schema import CACHE_KIB, FILE, NEWEST, refuse_newer
 from gpud.core.errors import StoreError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _answer(
             connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
             until_s = time.monotonic() + patience_s
             connection.set_progress_handler(lambda: time.monotonic() > until_s, STEPS)
-            if refuse_newer(connection, path) < len(MIGRATIONS):
+            if refuse_newer(connection, path) < NEWEST:
                 fix = "gpud migrates it at its next start"
                 message = f"{path} was written by an older gpud"
                 raise StoreError(message, reason="older_schema", fix=fix)

@@ -1,4 +1,4 @@
-"""Tables of the history, the migrations from every older schema, and columns of a run in SQL."""
+"""Tables of the history, the migrations since version 0.1.0, and columns of a run in SQL."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ PEER: Final = (
 """Columns of a run ``r``; a run without a version is of the first, as in ``regression.streams``."""
 
 MIGRATIONS = (
+    # Schema 5, of version 0.1.0; an hour of flagged runs only has no figure.
     """
     CREATE TABLE runs (
         id INTEGER PRIMARY KEY,
@@ -58,7 +59,9 @@ MIGRATIONS = (
         gpu_uuid TEXT,
         duration_s REAL NOT NULL,
         failure TEXT,
-        conditions TEXT NOT NULL
+        conditions TEXT NOT NULL,
+        flags TEXT NOT NULL DEFAULT '[]',
+        curve TEXT
     );
     CREATE INDEX runs_by_time ON runs (probe, finished_s);
     CREATE TABLE samples (
@@ -75,6 +78,7 @@ MIGRATIONS = (
         null_median REAL,
         null_p99 REAL,
         buckets TEXT,
+        peaks TEXT,
         PRIMARY KEY (run_id, mode)
     ) WITHOUT ROWID;
     CREATE TABLE events (
@@ -83,17 +87,8 @@ MIGRATIONS = (
         kind TEXT NOT NULL,
         body TEXT NOT NULL
     );
-    """,
-    """
-    ALTER TABLE runs ADD COLUMN flags TEXT NOT NULL DEFAULT '[]';
-    ALTER TABLE runs ADD COLUMN curve TEXT;
-    ALTER TABLE samples ADD COLUMN peaks TEXT;
-    """,
-    """
     CREATE INDEX events_by_time ON events (at_s);
     CREATE INDEX events_by_kind ON events (kind, at_s);
-    """,
-    """
     CREATE TABLE states (
         name TEXT PRIMARY KEY,
         upto_run INTEGER NOT NULL,
@@ -127,10 +122,6 @@ MIGRATIONS = (
         PRIMARY KEY (fingerprint, starts_s)
     ) WITHOUT ROWID;
     CREATE INDEX alerts_by_time ON alerts (starts_s);
-    """,
-    # An hour of flagged runs only has no figure; schema 4 had a table that was never written.
-    """
-    DROP TABLE IF EXISTS rollups;
     CREATE TABLE rollups (
         hour_s INTEGER NOT NULL,
         gpu_uuid TEXT NOT NULL,
@@ -216,16 +207,17 @@ MIGRATIONS = (
     ) WITHOUT ROWID;
     """,
 )
-"""Step i leads from schema i to i + 1. Steps are only ever added."""
+"""The first makes a new file; each other leads to the next schema. Steps are only ever added."""
+FIRST: Final = 5
+NEWEST: Final = FIRST + len(MIGRATIONS) - 1
 
 
 def refuse_newer(connection: sqlite3.Connection, path: Path) -> int:
     """Return the schema of a file; nothing of it is changed. Errors: StoreError for a newer one."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version > len(MIGRATIONS):
+    if version > NEWEST:
         raise StoreError(
-            f"{path} was written by a newer gpud (schema {version}, this one knows "
-            f"{len(MIGRATIONS)})",
+            f"{path} was written by a newer gpud (schema {version}, this one knows {NEWEST})",
             reason="newer_schema",
             fix="upgrade gpud, or move the file away",
         )
@@ -238,11 +230,15 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
     Errors: StoreError for a newer one, sqlite3.Error and OSError where there is no room for a copy.
     """
     version = refuse_newer(connection, path)
-    if 0 < version < len(MIGRATIONS):
+    if 0 < version < FIRST:
+        fix = "move the file away; gpud restart"
+        raise StoreError(f"{path} is older than gpud 0.1.0", reason="older_schema", fix=fix)
+    if 0 < version < NEWEST:
         _copy(connection, path, path.with_name(f"{path.name}.schema-{version}"))
-    for step, script in enumerate(MIGRATIONS[version:], start=version + 1):
+    for step, script in enumerate(MIGRATIONS, start=FIRST):
         # executescript commits first, so the transaction is spelled out: all of a step or nothing.
-        connection.executescript(f"BEGIN; {script} PRAGMA user_version = {step}; COMMIT;")
+        if step > version:
+            connection.executescript(f"BEGIN; {script} PRAGMA user_version = {step}; COMMIT;")
 
 
 def _copy(connection: sqlite3.Connection, path: Path, target: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent.history import reader
-from gpud.agent.history.schema import FILE, MIGRATIONS
+from gpud.agent.history.schema import FILE, FIRST, MIGRATIONS
 from gpud.core.errors import StoreError
 from tests.histories import hours, opened, run
 
@@ -117,7 +117,7 @@ def newer(folder: Path) -> None:
 
 def older(folder: Path) -> None:
     with closing(sqlite3.connect(folder / FILE)) as connection:
-        connection.executescript(f"{MIGRATIONS[0]} PRAGMA user_version = 1;")
+        connection.executescript(f"{MIGRATIONS[0]} PRAGMA user_version = {FIRST};")
 
 
 def no_database(folder: Path) -> None:

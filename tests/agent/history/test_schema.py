@@ -14,38 +14,31 @@ import pytest
 from gpud.agent.history import queries, schema
 from gpud.agent.history.queries import Window
 from gpud.agent.history.records import Entry
-from gpud.agent.history.schema import FILE, MIGRATIONS
+from gpud.agent.history.schema import FILE, FIRST, MIGRATIONS, NEWEST
 from tests.histories import memory, opened, run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-OLD = range(1, len(MIGRATIONS))
-ROWS = {
-    1: (
-        "INSERT INTO runs VALUES (1, 5.0, 'b', 'launch', 'cuda', 'GPU-1', 0.5, NULL, '{}')",
-        "INSERT INTO samples VALUES (1, 'm', 'seconds', 1, 2, 2, 2, 2, 2, 2, NULL, NULL, NULL)",
-        "INSERT INTO events (at_s, kind, body) VALUES (4.0, 'kernel', '{\"new\":\"6.6\"}')",
-    ),
-    2: ("UPDATE runs SET flags = '[\"busy\"]'",),
-    4: (
-        "CREATE TABLE rollups (hour_s INTEGER)",  # another one, that was never written
-        "INSERT INTO states VALUES ('judge', 1, 5.0, '{}')",
-        "INSERT INTO alarms VALUES (1, '[]', 1, 5.0, '{}')",
-        "INSERT INTO verdicts VALUES (1, '[]', 1.0, 5.0, '{}')",
-        "INSERT INTO alerts VALUES ('f', 1.0, 5.0, NULL, '{}')",
-    ),
-}
-"""What a gpud of the schema, or a later one, has written."""
+OLD = range(FIRST, NEWEST)
+ROWS = """
+INSERT INTO runs VALUES (1, 5, 'b', 'launch', 'cuda', 'G', 1, NULL, '{}', '["busy"]', NULL);
+INSERT INTO samples VALUES (1, 'm', 'seconds', 1, 2, 2, 2, 2, 2, 2, NULL, NULL, NULL, NULL);
+INSERT INTO events (at_s, kind, body) VALUES (4.0, 'kernel', '{"new":"6.6"}');
+INSERT INTO states VALUES ('judge', 1, 5.0, '{}');
+INSERT INTO alarms VALUES (1, '[]', 1, 5.0, '{}');
+INSERT INTO verdicts VALUES (1, '[]', 1.0, 5.0, '{}');
+INSERT INTO alerts VALUES ('f', 1.0, 5.0, NULL, '{}');
+"""
+"""Written by a gpud of the first schema."""
 
 
 def made(folder: Path, version: int) -> None:
     folder.mkdir(exist_ok=True)
     with closing(sqlite3.connect(folder / FILE)) as connection:
-        for step, script in enumerate(MIGRATIONS[:version], start=1):
-            connection.executescript(f"{script} PRAGMA user_version = {step};")
-            for row in ROWS.get(step, ()):
-                connection.execute(row)
+        for step, script in enumerate(MIGRATIONS[: version - FIRST + 1], start=FIRST):
+            rows = ROWS if step == FIRST else ""
+            connection.executescript(f"{script} PRAGMA user_version = {step}; {rows}")
         connection.commit()
 
 
@@ -60,15 +53,13 @@ def shape(folder: Path) -> list[tuple[str, ...]]:
 def test_file_of_each_older_schema_is_migrated_with_its_rows(tmp_path: Path, version: int) -> None:
     made(tmp_path / "old", version)
     with opened(tmp_path / "old") as store:
-        assert store.read(lambda c: c.execute("PRAGMA user_version").fetchone()) == (
-            len(MIGRATIONS),
-        )
+        assert store.read(lambda c: c.execute("PRAGMA user_version").fetchone()) == (NEWEST,)
         assert store.read(queries.events, Window()) == [Entry(4.0, "kernel", {"new": "6.6"})]
         (flags,) = store.read(lambda c: c.execute("SELECT flags FROM runs").fetchone())
-        assert flags == ("[]" if version < 2 else '["busy"]')
+        assert flags == '["busy"]'
         for table in ("states", "alarms", "verdicts", "alerts"):
             count = store.read(lambda c, t=table: c.execute(f"SELECT * FROM {t}").fetchall())  # type: ignore[misc]  # noqa: S608
-            assert len(count) == (version >= 4), table
+            assert len(count) == 1, table
         assert store.append([run(6.0)]) == []
         assert store.read(queries.run_count) == 2
     (copy,) = (tmp_path / "old").glob("gpud.db.schema-*")

@@ -19,7 +19,7 @@ import pytest
 
 from gpud.agent.history import queries, schema
 from gpud.agent.history import store as store_module
-from gpud.agent.history.schema import FILE, MIGRATIONS
+from gpud.agent.history.schema import FILE, MIGRATIONS, NEWEST
 from gpud.agent.history.store import History, Store
 from gpud.core.errors import StoreError
 from gpud.core.sample import Flag, Peak, Point, RunReport
@@ -141,7 +141,7 @@ def test_migration_that_fails_half_way_leaves_the_file_as_it_was(
     with pytest.raises(StoreError):
         Store(tmp_path)
     with closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+        assert connection.execute("PRAGMA user_version").fetchone() == (NEWEST,)
         half = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'half'")
         assert half.fetchall() == []
 
