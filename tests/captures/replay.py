@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MACHINES = Path(__file__).parent / "machines"
 LDCONFIG = "/sbin/ldconfig"
 WSL_LIBRARIES, LINUX_LIBRARIES = "/usr/lib/wsl/lib", "/usr/lib/x86_64-linux-gnu"
-LINUX_PROGRAMS = {"wslinfo": "/usr/bin/wslinfo", "nvidia-smi": "/usr/bin/nvidia-smi"}
+WSLINFO = "/usr/bin/wslinfo"
 DRIVER_STORE = "/usr/lib/wsl/drivers"
 NVML, CUDA, CUDA_IN_STORE = "libnvidia-ml.so.1", "libcuda.so.1", "libcuda.so.1.1"
 MISSING = "cannot open shared object file"
@@ -161,8 +161,7 @@ def _slots(capture: Capture) -> dict[str, str]:
 
 def _place(capture: Capture, name: str) -> str:
     if name not in WINDOWS_PROGRAMS:
-        in_wsl = name == "nvidia-smi" and "/dev/dxg" in capture.devices
-        return f"{WSL_LIBRARIES}/{name}" if in_wsl else LINUX_PROGRAMS[name]
+        return WSLINFO
     mounts = wsl.mounts_at(wsl.sections(capture.files.get("/etc/wsl.conf", "")))
     return f"{mounts}/c/Windows/System32/{name}"
 

@@ -167,16 +167,6 @@ REASONS: Final[Mapping[int, str]] = {code: reason for code, (reason, _) in CODES
 }
 NOT_STARTED: Final = 1
 """The exit code of WSL's own starter of Windows programs when it cannot start one."""
-MESSAGES: Final[Mapping[str, str]] = {
-    "couldn't communicate with the NVIDIA driver": "driver_not_loaded",
-    "Driver Not Loaded": "driver_not_loaded",
-    "No devices were found": "no_device",
-    "Insufficient Permissions": "not_permitted",
-    "GPU is lost": "gpu_is_lost",
-    "GPU access blocked by the operating system": "blocked_by_the_operating_system",
-    "Driver/library version mismatch": "driver_mismatch",
-}
-"""What it writes where it ends with 1 or 255. Source: nvmlErrorString."""
 FIXES: Final[Mapping[str, str]] = {
     "invalid_argument": "update the NVIDIA driver in Windows",
     "no_device": "look in Windows' Device Manager: the GPU is disabled or has no driver",
@@ -199,8 +189,7 @@ def exit_error(ended: Ended, source: str) -> TelemetryError:
     reason, message = REASONS.get(code, "failed"), f"{source} ended with {code}"
     if code < 0:
         reason, message = "crashed", f"{source}: killed by {children.signal_name(-code)}"
-    elif code in {NOT_STARTED, 255}:
-        default = "interop_failed" if code == NOT_STARTED else "failed"
-        reason = next((MESSAGES[words] for words in MESSAGES if words in output), default)
+    elif code == NOT_STARTED:
+        reason = "interop_failed"
     message += f", {reason.replace('_', ' ')}{_quoted(output.partition(chr(10))[0])}"
     return TelemetryError(message, reason=reason, fix=FIXES.get(reason))

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud import processes
 from gpud.agent import children
 from gpud.agent.telemetry.smi_output import ARGUMENTS
 from gpud.agent.telemetry.sources import nvidia_smi_exe
 from gpud.agent.telemetry.sources.nvidia_smi_exe import REST_S
 from gpud.core.sample import Absent
 from tests.agent.measure.ticking import HELD_UP_S, ticking
-from tests.agent.telemetry.smi_world import EXE, WSL2, World, line, once, soon, values
+from tests.agent.telemetry.smi_world import EXE, WSL2, World, line, once, values
 from tests.fuse import stalling, usable
 from tests.waiting import until
 
@@ -154,40 +153,6 @@ async def test_starts_that_cannot_be_limited_do_not_happen(world: World) -> None
     assert answer.reason == "unlimited"
     assert str(world.own) in str(answer.fix)
     assert world.starts == []
-
-
-async def test_a_program_that_an_earlier_agent_left_running_is_waited_for(world: World) -> None:
-    path = world.program("bin/nvidia-smi", f"echo $$ >{world.root}/pid; exec sleep 100")
-    asking = asyncio.create_task(world.collect(world.source(path, deadline_s=60)))
-    await soon((world.root / "pid").exists, "its start")
-    asking.cancel()  # the agent ends
-    await asyncio.wait([asking])
-    pid = int(until(lambda: (world.root / "pid").read_text().strip(), "its pid"))
-    process = processes.ref(pid)
-    world.later(4000)
-    world.says("bin/nvidia-smi", line() + "\n")
-    source = world.source(path)
-    assert await world.collect(source) is None
-    os.kill(pid, 9)
-    await soon(lambda: processes.ref(pid) != process, "its end")
-    assert await world.collect(source) is not None
-    children.reap()
-
-
-@pytest.mark.skipif(not usable(), reason="needs root and /dev/fuse")
-async def test_beside_a_program_in_state_d_no_second_one_is_started(world: World) -> None:
-    with stalling(world.root / "stuck") as stuck:
-        path = world.program("bin/nvidia-smi", f"read _ <{stuck.path}")  # there at once
-        answer = await world.answer(world.source(path, deadline_s=1.0))
-        assert answer.reason == "hung"
-        assert "was killed and is still there (state D" in str(answer.detail)
-        world.later(100_000)
-        restarted = world.source(path)
-        assert await world.collect(restarted) is None
-        assert len(world.starts) == 1
-        stuck.answer()
-        assert await asyncio.to_thread(until, all_reaped, "the end of the program")
-        assert await world.collect(restarted) is not None
 
 
 @pytest.mark.skipif(not usable(), reason="needs root and /dev/fuse")

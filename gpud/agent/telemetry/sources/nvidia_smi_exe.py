@@ -1,9 +1,7 @@
 """Windows' own nvidia-smi.exe, asked while NVML is silent: it does not go through WSL.
 
-One start for each driver. A start leaks memory of the host on some versions of WSL, and one that
-hangs in the driver cannot be ended. So each start is noted in a file before it happens, and the
-next agent keeps to it: none before its moment, nor while the process of the last one lives
-(ADR 15).
+One start for each driver: a start leaks memory of the host on some versions of WSL. Each is noted
+in a file before it happens, and the next agent keeps to it: none before its moment (ADR 15).
 """
 
 from __future__ import annotations
@@ -13,16 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpud import processes
 from gpud.agent import children, platform
 from gpud.agent.telemetry import answers, smi_output, windows
 from gpud.core import wire
 from gpud.core.errors import TelemetryError
-from gpud.core.report import ProcessRef
 from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
-    from gpud.agent.children import Ended
     from gpud.agent.telemetry.answers import Answer
     from gpud.agent.telemetry.collection import SourceContext
     from gpud.core.sample import Reading
@@ -43,7 +38,6 @@ class StartNote(msgspec.Struct, frozen=True):
 
     boot_id: str
     retry_mono_s: float = 0.0
-    process: ProcessRef | None = None
 
 
 def place(settings: Settings) -> str:
@@ -83,21 +77,20 @@ class NvidiaSmi:
         return self._context.answer(NAME, begun, result, holds_s=HOLDS_S)
 
     async def close(self) -> None:
-        """Leave a program that runs to its end; the note names it for the next agent."""
+        """Leave a program that runs to its end."""
 
     def _due(self, now_s: float) -> bool:
         telemetry = self._context.board.read().telemetry
         folder = answers.of_machine(telemetry, "driver_folder", now_s)
         if folder not in {None, self._folder}:
             self._asked, self._folder = self._asked and self._folder is None, folder
-        level, last = LEVELS.index(NAME), self._note.process
+        level = LEVELS.index(NAME)
         better = any(a.level > level and a.reason is None for a in telemetry.answers.values())
         off = answers.of_machine(telemetry, "exposed", now_s) == "disabled"
         in_wsl = self._context.board.read().machine.platform.get("wsl")
         absent = not in_wsl and not self._context.settings.telemetry.nvidia_smi_exe
-        if self._asked or better or off or absent or now_s < self._note.retry_mono_s:
-            return False
-        return last is None or processes.ref(last.pid) != last
+        resting = now_s < self._note.retry_mono_s
+        return not (self._asked or better or off or absent or resting)
 
     async def _ask(self) -> tuple[Reading, ...]:
         """Start it and read its answer. ``Errors: TelemetryError``."""
@@ -108,7 +101,6 @@ class NvidiaSmi:
                 (self._place,),
                 smi_output.ARGUMENTS,
                 deadline_s=self._deadline_s,
-                started=self._note_process,
                 environment=environment,
             )
         except OSError as error:
@@ -122,17 +114,11 @@ class NvidiaSmi:
             words = f"{NAME}: more than {children.STDOUT_BYTES} bytes of output"
             raise smi_output.bad_output(words)
         if ended.killed or ended.code is None:
-            raise self._hung(ended)
+            words = f"{NAME}: {self._place} did not answer within {self._deadline_s:g} s"
+            raise TelemetryError(words, reason="hung", fix=smi_output.FIXES["hung"])
         if ended.code != 0:
             raise smi_output.exit_error(ended, NAME)
         return smi_output.read_csv(ended.stdout, NAME)
-
-    def _hung(self, ended: Ended) -> TelemetryError:
-        words = f"{NAME}: {self._place} did not answer within {self._deadline_s:g} s"
-        if ended.code is None and (process := self._note.process) is not None:
-            state = children.condition(process) or "gone since"
-            words += f"; process {process.pid} was killed and is still there ({state})"
-        return TelemetryError(words, reason="hung", fix=smi_output.FIXES["hung"])
 
     def _rest(self) -> None:
         """Note that the next start has to wait.
@@ -141,17 +127,13 @@ class NvidiaSmi:
         """
         retry_s = self._context.now().mono_s + REST_S
         try:
-            self._write(StartNote(platform.boot_id(), retry_s, self._note.process))
+            self._write(StartNote(platform.boot_id(), retry_s))
         except OSError as error:
             raise TelemetryError(
                 f"starts cannot be limited: {self._path}: {error.strerror}",
                 reason="unlimited",
                 fix=f"let gpud's user write {self._path.parent}",
             ) from error
-
-    def _note_process(self, process: ProcessRef) -> None:
-        with contextlib.suppress(OSError):  # the next agent may then not see this process
-            self._write(msgspec.structs.replace(self._note, process=process))
 
     def _read_note(self) -> StartNote:
         """Read the note of this boot; a damaged one is none."""
