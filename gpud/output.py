@@ -70,15 +70,9 @@ def coloured(when: str, stream: TextIO, environ: Mapping[str, str] = os.environ)
 
 
 def painted(lines: Iterable[Line], *, colour: bool) -> str:
-    """Return lines as text, each with its line feed."""
-    return "".join(f"{painted_line(line, colour=colour)}\n" for line in lines)
-
-
-def painted_line(line: Line, *, colour: bool) -> str:
-    """Return a line as text without a line feed; blanks have no style."""
-    return "".join(
-        _styled(span.text, span.style) if colour else span.text for span in line
-    ).rstrip()
+    """Return lines as text, each with its line feed; blanks have no style."""
+    texts = ((_styled(*span) if colour else span.text for span in line) for line in lines)
+    return "".join(f"{''.join(each).rstrip()}\n" for each in texts)
 
 
 def view(stream: TextIO) -> View:

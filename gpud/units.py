@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from gpud.document.streams import EffectReport
+from typing import Final
 
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
 AGE_FROM_S: Final = 30.0
@@ -80,11 +77,6 @@ def amount(value: float, field: str) -> str:
 def span(low: float, high: float, join: str = " to ") -> str:
     """Write the interval of a slowdown: 1.1 and 1.2 are "10.0 to 20.0 %"."""
     return f"{100 * (low - 1):.1f}{join}{100 * (high - 1):.1f} %"
-
-
-def interval(effect: EffectReport) -> str:
-    """Write the interval that holds an effect nine times in ten, as a time."""
-    return span(*effect.interval)
 
 
 def spaced(slug: str) -> str:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     Named = StreamKey | StreamReport
 
 WORDS: Final[Mapping[tuple[str, str], str]] = {
-    ("launch", ""): "Launch latency",
     ("launch", "submit"): "submission latency",
     ("launch", "roundtrip"): "launch round trip",
     ("launch", "pipelined"): "launches in a row",
@@ -29,67 +28,48 @@ WORDS: Final[Mapping[tuple[str, str], str]] = {
     ("launch", "submit_cold"): "submission latency after idling",
     ("launch", "roundtrip_cold"): "launch round trip after idling",
     ("launch", "pipelined_cold"): "launches in a row after idling",
-    ("sync", ""): "Waits, queries and a small graph",
     ("sync", "blocking"): "launch and blocking wait",
     ("sync", "query"): "launch and query",
     ("sync", "graph_10"): "graph of 10 launches and its wait",
-    ("event", ""): "Events",
     ("event", "pair"): "GPU time between two events",
     ("event", "kernel"): "GPU time of an empty kernel",
     ("event", "record"): "recording an event",
-    ("small_copy", ""): "Small copies",
     ("small_copy", "host_to_device_4b"): "copy of 4 B to the GPU",
     ("small_copy", "host_to_device_4kib"): "copy of 4 KiB to the GPU",
     ("small_copy", "device_to_host_4b"): "copy of 4 B from the GPU",
     ("small_copy", "device_to_host_4kib"): "copy of 4 KiB from the GPU",
     ("small_copy", "round_trip_4b"): "copy of 4 B to the GPU and back",
     ("small_copy", "round_trip_4kib"): "copy of 4 KiB to the GPU and back",
-    ("copy", ""): "Copies over the bus",
     ("copy", "host_to_device"): "copies to the GPU",
     ("copy", "device_to_host"): "copies from the GPU",
     ("copy", "both"): "copies both ways at once",
     ("copy", "pageable_host_to_device"): "copies of ordinary memory to the GPU",
     ("copy", "pageable_device_to_host"): "copies of ordinary memory from the GPU",
-    ("peer_copy", ""): "Copies between GPUs",
     ("peer_copy", "to_peer"): "copies to the other GPU",
     ("peer_copy", "from_peer"): "copies from the other GPU",
     ("peer_copy", "staged_to_peer"): "copies to the other GPU through the host",
     ("peer_copy", "staged_from_peer"): "copies from the other GPU through the host",
-    ("small_peer_copy", ""): "Small copies between GPUs",
     ("small_peer_copy", "to_peer_4b"): "copy of 4 B to the other GPU",
     ("small_peer_copy", "from_peer_4b"): "copy of 4 B from the other GPU",
     ("small_peer_copy", "staged_to_peer_4b"): "copy of 4 B to the other GPU through the host",
     ("small_peer_copy", "staged_from_peer_4b"): "copy of 4 B from the other GPU through the host",
-    ("device_copy", ""): "Copies within GPU memory",
     ("device_copy", "device_copy"): "copies within GPU memory",
-    ("triad", ""): "GPU memory bandwidth",
     ("triad", "triad"): "GPU memory bandwidth",
-    ("memory_latency", ""): "GPU memory latency",
     ("memory_latency", "dram"): "GPU memory latency",
     ("memory_latency", "l2"): "latency of the GPU's L2 cache",
-    ("matmul", ""): "Matrix product",
     ("matmul", "matmul"): "matrix product",
     ("matmul", "pinned"): "matrix product in pinned code",
-    ("tensor", ""): "Tensor cores",
     ("tensor", "tensor"): "tensor cores",
-    ("precision", ""): "Number types",
     ("precision", "fp64"): "matrix product in FP64",
     ("precision", "tf32"): "tensor cores in TF32",
     ("precision", "bf16"): "tensor cores in BF16",
     ("precision", "int8"): "tensor cores in INT8",
-    ("nbody", ""): "Arithmetic (n-body)",
     ("nbody", "nbody"): "arithmetic (n-body)",
-    ("container_nbody", ""): "N-body in a container",
     ("container_nbody", "nbody"): "n-body in a container",
-    ("cpu_call", ""): "Foreign call on the CPU",
     ("cpu_call", "call"): "foreign call on the CPU",
-    ("cpu_matmul", ""): "Matrix product on the CPU",
     ("cpu_matmul", "matmul"): "matrix product on the CPU",
 }
-"""By probe and mode, in the order in which they are shown; without a mode: a title of charts.
-
-A probe that is not here goes by its own name.
-"""
+"""By probe and mode, in the order in which they are shown; others have their own names."""
 _PLACES: Final = {named: place for place, named in enumerate(WORDS)}
 
 
@@ -103,11 +83,6 @@ def called(probe: str, mode: str) -> str:
     return WORDS.get((probe, mode)) or name_of(probe, mode)
 
 
-def title_of(probe: str) -> str:
-    """Name a probe above its charts."""
-    return WORDS.get((probe, "")) or probe[:80]
-
-
 def name_of(probe: str, mode: str) -> str:
     """Name a mode as the commands do: "launch submit", or "triad" alone."""
     name = probe if mode == probe else f"{probe} {mode}"
@@ -119,8 +94,8 @@ def rank(stream: Named) -> int:
     return place_of(stream.probe, stream.mode)
 
 
-def place_of(probe: str, mode: str = "") -> int:
-    """Return the place of a probe, or of its mode, among all; unknown ones come last."""
+def place_of(probe: str, mode: str) -> int:
+    """Return the place of a probe's mode among all; unknown ones come last."""
     return _PLACES.get((probe, mode), len(_PLACES))
 
 
@@ -133,13 +108,12 @@ AS_USUAL: Final = "as usual"
 class UsualVerdict(NamedTuple):
     """How a stream stands. ``much`` fits into a column, ``whole`` says since what.
 
-    What fires has the size that its alert has: that of the runs which decided it, at ``at_s``.
+    What fires has the size that its alert has: that of the runs which decided it.
     """
 
     much: str
     whole: str
     fires: bool = False
-    at_s: float | None = None
 
 
 def standing(stream: StreamReport | None) -> UsualVerdict:
@@ -150,7 +124,7 @@ def standing(stream: StreamReport | None) -> UsualVerdict:
         worst = max(stream.open, key=lambda alarm: alarm.effect.slowdown)
         much = compared(worst.effect.slowdown)
         since = f" since driver {worst.new_driver[:80]}" if worst.kind == "driver" else ""
-        return UsualVerdict(much, f"{much}{since}", fires=True, at_s=worst.at_s)
+        return UsualVerdict(much, f"{much}{since}", fires=True)
     if stream.level is None or stream.slowdown is None:
         return UsualVerdict("", f"learning what is usual, {runs_learned(stream)} runs so far")
     much = _compared(stream.slowdown)
@@ -166,16 +140,6 @@ def runs_learned(stream: StreamReport) -> str:
     trial = stream.verdict is not None and stream.verdict.state in {"learning", "undecided"}
     count = stream.verdict.samples if stream.verdict and trial else stream.judged
     return f"{min(count, FEWEST_USUAL)} of {FEWEST_USUAL}"
-
-
-def latest_change(stream: StreamReport | None, figure: float) -> str:
-    """Compare the last run alone with what is usual; empty where its stream stands the same."""
-    if stream is None or not figure or not stream.usual:
-        return ""
-    sizes = [alarm.effect.slowdown for alarm in stream.open]
-    decided = max(sizes, default=stream.slowdown)
-    ratio = stream.usual / figure if stream.unit in RATES else figure / stream.usual
-    return "" if not decided or abs(ratio / decided - 1) < ALIKE else _compared(ratio)
 
 
 def _compared(ratio: float) -> str:

@@ -50,25 +50,6 @@ def test_stream_stands_to_its_usual_in_words(
     assert stands.fires == bool(judged and judged.open)
 
 
-@pytest.mark.parametrize(
-    ("judged", "figure", "change"),
-    [
-        (stream(usual=14.2e-6, unit="seconds", open=[DRIVER]), 1.13 * 14.2e-6, ""),
-        (stream(usual=14.2e-6, unit="seconds", open=[DRIVER]), 1.73 * 14.2e-6, "73 % slower"),
-        (stream(usual=14.2e-6, unit="seconds", open=[DRIVER]), 1.01 * 14.2e-6, "as usual"),
-        (stream(usual=400e9, unit="bytes_per_second", open=[FELL]), 320e9, ""),
-        (stream(usual=400e9, unit="bytes_per_second", open=[FELL]), 200e9, "100 % slower"),
-        (stream(usual=14.2e-6, unit="seconds"), 17e-6, "20 % slower"),
-        (stream(), 1.0, ""),
-        (None, 1.0, ""),
-    ],
-)
-def test_last_run_is_compared_where_it_differs_from_the_verdict(
-    judged: StreamReport | None, figure: float, change: str
-) -> None:
-    assert words.latest_change(judged, figure) == change
-
-
 def test_every_reason_to_skip_a_run_has_words_for_people() -> None:
     assert set(words.BECAUSE) == set(Skip)
     assert words.because("boot_grace") == "WSL has just started"

@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpud.core.stats import INTEGERS, compared, human
 from gpud.show import model, telemetry
-from gpud.units import DAY_S, interval, place
+from gpud.units import DAY_S, place, span
 from gpud.words import (
     ALIKE,
     AS_USUAL,
     RATES,
     called,
     figure_of,
-    latest_change,
     name_of,
     place_of,
     rank,
     standing,
-    title_of,
 )
 
 if TYPE_CHECKING:
@@ -89,11 +87,8 @@ def measured(sample: Figures) -> model.Text:
     return model.Short(whole, human(sample.value, sample.unit, sample.mode))
 
 
-def verdict(run: LastRun, stream: StreamReport | None, sample: Figures) -> model.Text:
-    """Say how a metric stands to what is usual, and why the last run does not count for it.
-
-    A verdict is of many runs. Where the last run alone comes to something else, both are said.
-    """
+def verdict(run: LastRun, stream: StreamReport | None) -> model.Text:
+    """Say how a metric stands to what is usual, and why the last run does not count for it."""
     stands = standing(stream)
     shown: model.Text = stands.whole
     if stands.fires or stands.whole == AS_USUAL:
@@ -102,14 +97,7 @@ def verdict(run: LastRun, stream: StreamReport | None, sample: Figures) -> model
         flags = ", ".join(FLAGS.get(flag, flag) for flag in run.flags)
         why = model.Mark("degraded", f"not compared: {flags}")
         return model.Short((shown, model.Styled(why, "aside")), stands.much or "not compared")
-    last = latest_change(stream, sample.value)
-    if not last:
-        return model.Short(shown, stands.much or stands.whole)
-    when: model.Text = " over the latest runs"
-    if stands.at_s is not None:
-        when = (", judged ", model.Timestamp(stands.at_s))
-    aside = model.Styled(f"the last run is {last}", "aside")
-    return model.Short((shown, when, aside), f"now {last}")
+    return model.Short(shown, stands.much or stands.whole)
 
 
 class Metric(NamedTuple):
@@ -146,9 +134,9 @@ def metrics(shown: model.Input) -> list[Metric]:
     return sorted(made, key=_rank)
 
 
-def _rank(metric: Metric) -> tuple[bool, int, int, int]:
-    run, mode = metric.run, metric.sample.mode
-    return run.gpu is None, run.gpu or 0, place_of(run.probe), place_of(run.probe, mode)
+def _rank(metric: Metric) -> tuple[bool, int, int]:
+    run = metric.run
+    return run.gpu is None, run.gpu or 0, place_of(run.probe, metric.sample.mode)
 
 
 def _main(made: Sequence[Metric]) -> list[Metric]:
@@ -246,7 +234,7 @@ def _row(shown: model.Input, metric: Metric, *, where: bool) -> Sequence[model.T
         (measured(sample), old),
         model.UNKNOWN if usual is None else human(usual, sample.unit, sample.mode),
         slower_by(metric),
-        verdict(run, stream, sample),
+        verdict(run, stream),
     )
 
 
@@ -319,7 +307,7 @@ def _failures(shown: model.Input) -> Iterator[model.Block]:
 
 
 def _where(run: LastRun) -> str:
-    return title_of(run.probe) if run.gpu is None else f"{title_of(run.probe)} on {place(run.gpu)}"
+    return run.probe[:80] if run.gpu is None else f"{run.probe[:80]} on {place(run.gpu)}"
 
 
 def _notes(shown: model.Input) -> Iterator[model.Block]:
@@ -332,55 +320,17 @@ def _notes(shown: model.Input) -> Iterator[model.Block]:
             yield model.Paragraph((words, model.Prose(mode.detail or mode.reason, 400)), "quiet")
 
 
-def crossover(shown: model.Input) -> model.Section:
-    """Say from which size on each GPU beats the CPU; a run without a result says why."""
-    runs = [run for run in shown.probes if run.probe == CROSSOVER]
-    blocks = [_crossover(run, several=len(runs) > 1) for run in runs]
-    return model.Section("crossover", "Where the GPU begins to win", blocks)
-
-
-def _crossover(run: LastRun, *, several: bool) -> model.Paragraph:
-    at_s = run.last_success_s
-    when = (", ", model.Timestamp(at_s, ago=True)) if at_s is not None else None
-    result: model.Text = "No size has been found."
-    if run.failure is not None:
-        result = (model.Prose(run.failure.detail or run.failure.reason, 600), when)
-    elif run.samples:
-        side = human(run.samples[0].median, "elements")
-        fast = " on the GPU is faster, copies included"
-        result = ("From ", model.Styled(side, "strong"), fast, when)
-    return model.Paragraph((f"{place(run.gpu)}: " if several else None, result))
-
-
 def drivers(shown: model.Input) -> model.Section:
-    """Make the verdicts on the newest driver: changes in a table, the others counted."""
-    judged = [(stream, stream.verdict) for stream in shown.document.streams if stream.verdict]
-    judged.sort(key=_order)
+    """Make the verdicts on the newest driver: counted, and in a table, changes first."""
+    states = tuple(VERDICTS)
+    judged = [
+        (s, s.verdict) for s in shown.document.streams if s.verdict and s.verdict.state in VERDICTS
+    ]
+    judged.sort(key=lambda each: (states.index(each[1].state), each[0].uuid is None, rank(each[0])))
     if not judged:
         return model.Section("drivers", "Drivers", [])
     counts = Counter(verdict.state for _, verdict in judged)
     words = ", ".join(f"{counts[s]} {word}" for s, (_, word) in VERDICTS.items() if counts[s])
-    changed = [each for each in judged if each[1].state in {"regressed", "improved"}]
-    others = [each for each in judged if each[1].state not in {"regressed", "improved"}]
-    blocks: list[model.Block] = [model.Paragraph(f"Figures under the newest driver: {words}.")]
-    if changed:
-        blocks.append(_verdicts("verdicts", "Verdicts on the newest driver", changed))
-    if others:
-        table = _verdicts("unchanged", "Figures without a change", others)
-        blocks.append(model.Fold("verdicts-rest", f"{len(others)} without a change", [table]))
-    return model.Section("drivers", "Drivers", blocks, wide=True)
-
-
-def _order(judged: tuple[StreamReport, VerdictReport]) -> tuple[int, bool, int, int, str]:
-    stream, verdict = judged
-    states = tuple(VERDICTS)
-    at = states.index(verdict.state) if verdict.state in states else len(states)
-    return (at, stream.uuid is None, stream.gpu or 0, rank(stream), stream.mode)
-
-
-def _verdicts(
-    name: str, caption: str, judged: Sequence[tuple[StreamReport, VerdictReport]]
-) -> model.Table:
     headings = ("figure", "on", "driver", "verdict", "runs", "since")
     columns = model.headings(*headings, wide={"runs", "since"})
     rows = [
@@ -394,8 +344,11 @@ def _verdicts(
         )
         for stream, verdict in judged
     ]
-    more = model.code("gpud baseline show")
-    return model.Table(name, caption, columns, rows, terminal=4, more=more)
+    changed = sum(counts[state] for state in ("regressed", "improved"))
+    more, caption = model.code("gpud baseline show"), "Verdicts on the newest driver"
+    table = model.Table("verdicts", caption, columns, rows, terminal=min(changed, 4), more=more)
+    counted = model.Paragraph(f"Figures under the newest driver: {words}.")
+    return model.Section("drivers", "Drivers", [counted, table], wide=True)
 
 
 def _place(stream: StreamReport) -> str:
@@ -408,7 +361,7 @@ def verdict_on_driver(verdict: VerdictReport) -> model.Mark:
     """Put a verdict into words, with what it cannot see."""
     state, words = VERDICTS.get(verdict.state, ("starting", verdict.state))
     if verdict.effect and verdict.state == "regressed":
-        words = f"{compared(verdict.effect.slowdown)} ({interval(verdict.effect)})"
+        words = f"{compared(verdict.effect.slowdown)} ({span(*verdict.effect.interval)})"
     elif verdict.effect and verdict.state == "improved":
         words = compared(1 / verdict.effect.slowdown)
     elif verdict.limit and verdict.state == "no_change":

@@ -10,10 +10,10 @@ from gpud.document.telemetry import ReadingReport, SourceReport
 from gpud.show import model
 from gpud.show.headline import gpu_work_begins
 from gpud.show.telemetry import LOW_CLOCKS
-from gpud.units import AGE_FROM_S, HOUR_S, amount, lasted, size, spaced
+from gpud.units import AGE_FROM_S, HOUR_S, amount, lasted, spaced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from gpud.document.machine import ContextsReport, DeviceReport
     from gpud.document.status import Status
@@ -39,7 +39,7 @@ REASONS: Final = {
     "sentinel": "no value given",
     NO_SOURCE: "no source tells",
 }
-"""``Absent`` in words, in the order in which they are written."""
+"""``Absent`` in words."""
 CARD: Final = (
     ("memory", "memory_used_bytes", "memory_total_bytes"),
     ("use", "utilization_gpu_ratio", None),
@@ -54,18 +54,6 @@ CARD: Final = (
 CLOCK: Final = "clock_sm_hertz"
 BRIEF: Final = 4
 """Facts that fit one line of a terminal."""
-EXPECTED: Final = (*(field for _, field, _ in CARD), "memory_total_bytes", "power_limit_watts")
-"""Fields without which a fact of the card, or a part of it, is missing."""
-GROUPS: Final = {
-    "ecc_": "ECC",
-    "remapped_rows_": "remapped rows",
-    "mig_": "MIG",
-    "xid": "Xid",
-    "pcie_received_": "PCIe throughput",
-    "pcie_sent_": "PCIe throughput",
-    "pcie_": "PCIe",
-}
-"""Fields that are missing together, by how their names begin."""
 SUFFIXES: Final = (
     *("_seconds_total", "_joules_total", "_bytes_per_second", "_total"),
     *("_bytes", "_ratio", "_celsius", "_watts", "_hertz"),
@@ -133,8 +121,6 @@ def section(shown: model.Input) -> model.Section:
         )
     blocks += _waiting(document)
     blocks += [model.Group(cards)] if cards else _none(document)
-    if (absent := missing(document)) and not shown.brief:
-        blocks.append(model.Paragraph(f"Without a value: {absent}", "quiet"))
     return model.Section("gpus", "GPUs", blocks)
 
 
@@ -239,6 +225,8 @@ def _card(shown: model.Input, number: int, uuid: str, readings: Readings) -> mod
             facts = [clock if fact.name == clock.name else fact for fact in facts]
         in_brief = [*facts[:BRIEF], *([clock] if clock else ())]
         blocks.append(model.Pairs(in_brief if shown.brief else facts))
+        if (absent := missing(readings)) and not shown.brief:
+            blocks.append(model.Paragraph(f"Without a value: {absent}", "quiet"))
     else:
         blocks += [_silent(document), *([model.Pairs([clock])] if clock else ())]
     blocks.append(model.Fold(f"{label}-more", "more", [model.Pairs(list(_more(readings, device)))]))
@@ -291,11 +279,10 @@ def _more(readings: Readings, device: DeviceReport | None) -> Iterator[model.Pai
     """Give what CUDA says of it, and every other field with its value or why there is none."""
     if device:
         yield model.Pair("compute capability", device.compute_capability or None)
-        yield model.Pair("multiprocessors", str(device.sm_count))
-        yield model.Pair("L2 cache", size(device.l2_bytes))
         yield model.Pair("MIG instance", device.mig)
         yield model.Pair("MPS", "contexts go through it" if device.mps else None)
-    drawn = {"name", "uuid", *EXPECTED, *(("compute_capability",) if device else ())}
+    drawn = {"name", "uuid", *(part for _, *fields in CARD for part in fields)}
+    drawn |= {"compute_capability"} if device else set()
     for field, reading in readings.items():
         value = reading.value
         if value is None:
@@ -306,9 +293,6 @@ def _more(readings: Readings, device: DeviceReport | None) -> Iterator[model.Pai
             failed = field == "xids" and value != "none"
             words = value if isinstance(value, str) else amount(value, field)
             yield model.Pair(_word(field), model.Mark("failed", words) if failed else words)
-    answered = [reading.source for reading in readings.values() if reading.value is not None]
-    names = dict.fromkeys(NAMES.get(name, name) for name in answered)
-    yield model.Pair("values from", ", ".join(names) or None)
 
 
 def versions(document: Status) -> str:
@@ -322,32 +306,15 @@ def versions(document: Status) -> str:
     return f"{words}, CUDA {cuda or UNKNOWN}"
 
 
-def missing(document: Status) -> str:
-    """Name the missing values of all GPUs by reason, in one line; empty when there are all."""
-    gpus = {number: readings for number, readings in by_gpu(document).items() if number is not None}
-    lacks: dict[str, dict[str, set[int]]] = {}
-    for number, readings in gpus.items():
-        expected = {field: ReadingReport(field=field, absent=NO_SOURCE) for field in EXPECTED}
-        for field, reading in (expected | readings).items():
-            if reading.value is None and reading.absent != "not_asked":  # the person's choice
-                of_reason = lacks.setdefault(str(reading.absent), {})
-                of_reason.setdefault(_group(field), set()).add(number)
-    return "; ".join(
-        f"{REASONS.get(reason, spaced(reason))}: {', '.join(_lacking(lacks[reason], len(gpus)))}"
-        for reason in (*REASONS, *sorted(lacks.keys() - REASONS.keys()))
-        if reason in lacks
-    )
-
-
-def _lacking(fields: Mapping[str, set[int]], count: int) -> Iterator[str]:
-    """Name the fields; where not every GPU lacks it, the GPUs that do."""
-    for word, numbers in sorted(fields.items(), key=lambda item: item[0].lower()):
-        some = f" (GPU {', '.join(map(str, sorted(numbers)))})" if len(numbers) < count else ""
-        yield f"{word}{some}"
-
-
-def _group(field: str) -> str:
-    return next((word for start, word in GROUPS.items() if field.startswith(start)), _word(field))
+def missing(readings: Readings) -> str:
+    """Name the facts of a card that are missing, by reason; empty where there are all."""
+    lacks: dict[str, list[str]] = {}
+    for name, field, _ in CARD:
+        reading = readings.get(field, ReadingReport(field=field, absent=NO_SOURCE))
+        if reading.value is None and reading.absent != "not_asked":  # the person's choice
+            lacks.setdefault(str(reading.absent), []).append(name)
+    whys = {reason: REASONS.get(reason, spaced(reason)) for reason in lacks}
+    return "; ".join(f"{whys[reason]}: {', '.join(names)}" for reason, names in lacks.items())
 
 
 def _word(field: str) -> str:

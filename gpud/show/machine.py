@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from gpud.core.health import Health, Level
 from gpud.core.report import ContainersReport
-from gpud.core.stats import human
-from gpud.core.telemetry import NAMES
 from gpud.show import model
-from gpud.units import MINUTE_S, lasted, place, size, spaced
+from gpud.units import MINUTE_S, lasted, place, spaced
 from gpud.words import because, kind_words
 
 if TYPE_CHECKING:
@@ -68,9 +66,6 @@ def _dockerd(dockerd: DockerdReport, *, privileged: bool) -> Iterator[model.Pair
 
 def _figures(document: Status, root: RootReport) -> Iterator[model.Pair]:
     dockerd, containers = root.dockerd, root.containers or ContainersReport("off", "")
-    yield model.Pair("policy", dockerd.policy or None)
-    for name, time_s in (("ping", dockerd.ping_s), ("last start took", dockerd.last_start_s)):
-        yield model.Pair(name, None if time_s is None else human(time_s, "seconds"))
     running = dockerd.containers_running
     yield model.Pair("containers running", None if running is None else str(running))
     if (toolkit := containers.toolkit) is not None:
@@ -81,8 +76,6 @@ def _figures(document: Status, root: RootReport) -> Iterator[model.Pair]:
     elif containers.image_present is False:
         pull = model.code(f"docker pull {containers.image}")
         yield model.Pair("n-body in a container", ("no image: ", pull))
-    if containers.run is not None:
-        yield model.Pair("last container run", model.Timestamp(containers.run.finished_s, ago=True))
 
 
 def grouped_changes(document: Status) -> list[tuple[float, list[str]]]:
@@ -191,63 +184,9 @@ def health(shown: model.Input) -> model.Section:
     return model.Section("health", "Health", [table if rows else nothing], wide=True)
 
 
-def telemetry(shown: model.Input) -> model.Section:
-    """Make the sources, the best first; what is merged from them stands on the cards."""
-    rows = [
-        (
-            NAMES.get(name, name),
-            _mark("answers", None if answer.up else answer.reason or "stale"),
-            _last(answer.last_success_s),
-            None if answer.duration_s is None else human(answer.duration_s, "seconds"),
-            str(sum(answer.failures.values())),
-            _why(answer.detail, answer.fix),
-        )
-        for name, answer in shown.document.telemetry.sources.items()
-    ]
-    headings = ("source", "state", "last answer", "took", "failures", "because")
-    columns = model.headings(*headings, numbers={"took", "failures"})
-    table = model.Table("telemetry", "Sources, the best first", columns, rows)
-    nothing = model.Paragraph("No source has been asked yet.", "quiet")
-    return model.Section("telemetry", "Telemetry", [model.Detail([table if rows else nothing])])
-
-
-def _mark(words: str, reason: str | None) -> model.Mark:
-    return model.Mark("ok", words) if reason is None else model.Mark("degraded", spaced(reason))
-
-
-def _last(at_s: float | None) -> model.Text:
-    return "never" if at_s is None else model.Timestamp(at_s, ago=True)
-
-
-def _why(detail: str | None, fix: str | None) -> model.Text:
-    return (
-        model.Prose(detail, SHORT) if detail else None,
-        ("; ", model.Advice(fix)) if fix else None,
-    )
-
-
-def sinks(shown: model.Input) -> model.Section:
-    """Make a row for each sink of alerts; nothing before the first has sent anything."""
-    rows = [
-        (
-            name,
-            _mark("ok", sink.reason),
-            str(sink.sent),
-            str(sink.failed),
-            _last(sink.last_success_s),
-            None if sink.reason is None else _why(sink.detail, sink.fix),
-        )
-        for name, sink in sorted(shown.document.sinks.items())
-    ]
-    headings = ("sink", "state", "sent", "failed", "last", "because")
-    columns = model.headings(*headings, numbers={"sent", "failed"})
-    table = model.Table("sinks", "Alert sinks, since gpud started", columns, rows)
-    return model.Section("sinks", "Alert sinks", [model.Detail([table])] if rows else [])
-
-
 def cost(shown: model.Input) -> model.Section:
     """Make gpud's own cost since the agent started, and where its page is."""
-    document, counters, own = shown.document, shown.document.counters, shown.own
+    document, counters = shown.document, shown.document.counters
     running_s = max(document.written_s - document.started_s - counters.paused_s, 0.0)
     facts = [
         model.Pair("GPU time", _share(counters.gpu_seconds, running_s, "of one GPU")),
@@ -255,25 +194,7 @@ def cost(shown: model.Input) -> model.Section:
     ]
     if document.url and document.health.get("http", Health()).level < Level.FAILED:
         facts.append(model.Pair("page", f"{document.url}/"))  # else somebody else may answer there
-    runs, failed = sum(counters.runs.values()), sum(counters.failures.values())
-    more = [
-        model.Pair("memory (RSS)", None if own.rss_bytes is None else size(own.rss_bytes)),
-        model.Pair("CPU time", _share(own.cpu_s, running_s, "of one core")),
-        model.Pair("runs", f"{runs:,}, {failed:,} failed"),
-    ]
-    if (store := document.store) is not None:
-        queue = f", {store.waiting} waiting" if store.waiting else ""
-        lost = f", {store.dropped} lost" if store.dropped else ""
-        more.append(
-            model.Pair("history", f"{size(store.n_bytes)}, {store.runs:,} runs{queue}{lost}")
-        )
-    if counters.paused_s:
-        more.append(model.Pair("the machine slept", lasted(counters.paused_s)))
-    if counters.clock_jumps:
-        more.append(model.Pair("clock jumps", str(counters.clock_jumps)))
-    return model.Section(
-        "cost", "What gpud takes", [model.Pairs(facts), model.Detail([model.Pairs(more)])]
-    )
+    return model.Section("cost", "What gpud takes", [model.Pairs(facts)])
 
 
 def _share(took_s: float | None, running_s: float, of: str) -> str | None:

@@ -212,13 +212,6 @@ class Section(msgspec.Struct, frozen=True):
     first_s: float | None = None  # from when on its charts have points
 
 
-class Own(msgspec.Struct, frozen=True):
-    """Memory and CPU time of the agent, the latter with its ended children; None: not known."""
-
-    rss_bytes: int | None = None
-    cpu_s: float | None = None
-
-
 class Input(msgspec.Struct, frozen=True, dict=True):
     """What sections are made of: the status document, and the little that is not in it.
 
@@ -228,7 +221,6 @@ class Input(msgspec.Struct, frozen=True, dict=True):
 
     document: Status
     fresh: frozenset[tuple[int | None, str]] | None = None
-    own: Own = Own()
     brief: bool = False
 
     @cached_property

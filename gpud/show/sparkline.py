@@ -16,8 +16,6 @@ ASCII_BARS: Final = "_.-~=+*#"
 GAP: Final = " "
 GAP_FROM: Final = 3.0
 """Times the usual distance of two points: from there on there is a hole between them."""
-MOST: Final = 1e150
-"""Nothing that is measured comes near it, and differences are still finite."""
 LEAST_SPAN: Final = 0.1
 """Of the median: noise of one percent is no mountain."""
 
@@ -36,7 +34,7 @@ def drawn(
     The lowest bar is the least that is shown, the highest the most, and at least 10 % apart; with
     ``most`` the lowest is 0 and the highest that.
     """
-    points = [(at, value) for at, value in zip(at_s, values, strict=True) if abs(value) < MOST]
+    points = list(zip(at_s, values, strict=True))
     if not points or width < 1:
         return ""
     steps = [after - before for (before, _), (after, _) in pairwise(points)]

@@ -41,13 +41,10 @@ def sections(shown: model.Input) -> list[model.Section]:
         machine.docker(shown),
         machine.changes(shown),
         figures.drivers(shown),
-        figures.crossover(shown),
         machine.skips(shown),
         *((health,) if is_well else ()),
         *(() if any_seen else (faults,)),
-        machine.telemetry(shown),
         machine.cost(shown),
-        machine.sinks(shown),
     )
     return [section for section in made if section.blocks]
 

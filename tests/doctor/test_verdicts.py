@@ -185,7 +185,7 @@ def without_driver(level: int, reason: str) -> dict[str, Any]:
 
 ALL = (driver, libcuda, telemetry)
 FROM_THE_AGENT: list[tuple[Check, Files, dict[str, Any], Verdict, str]] = [
-    (telemetry, WSL2, agent(WARM, NO_FAN), OK, "not supported here: fan"),
+    (telemetry, WSL2, agent(WARM, NO_FAN), OK, "from NVML"),
     (telemetry, WSL2, agent(NO_POWER), ADVICE, "failed: power"),
     (telemetry, WSL2, agent(WARM, level="nvidia_smi_exe", **SILENT), ADVICE, "from nvidia-smi.exe"),
     (telemetry, WSL2, agent(WARM, level="cuda", **SILENT), ADVICE, "come from CUDA only"),

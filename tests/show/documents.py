@@ -12,7 +12,7 @@ from gpud.agent.state import status as published
 from gpud.agent.telemetry.fields import FIELDS
 from gpud.document.status import read as document_of
 from gpud.show import status
-from gpud.show.model import Input, Own
+from gpud.show.model import Input
 from gpud.show.view import View, text
 from tests import snapshots
 from tests.browser import worlds
@@ -107,7 +107,7 @@ def screen(made: dict[str, Any], view: View | None = None, now_s: float = NOW_S)
 
 def html(made: dict[str, Any], fresh: frozenset[tuple[int | None, str]] | None = None) -> str:
     """Return the text of the page."""
-    shown = Input(document_of(made), fresh, Own(54 << 20, 0.5))
+    shown = Input(document_of(made), fresh)
     return page(shown, Frame("laptop", "/etc/gpud/gpud.toml"))
 
 

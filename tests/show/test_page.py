@@ -137,8 +137,6 @@ def test_card_without_telemetry_says_why() -> None:
     card = shown["gpus"].words
     assert "No telemetry: NVML: libnvidia-ml.so.1: cannot open" in card
     assert not list(shown["gpus"].all("meter"))
-    (nvml,) = [row for row in shown.rows("telemetry") if row[0] == "NVML"]
-    assert nvml[1] == "library missing"
 
 
 def test_chart_writes_a_figure_with_the_symbol_of_its_table() -> None:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.core.errors import GpudError
-from gpud.document.status import read
 from gpud.show.view import PIPED, View
 from tests import snapshots
 from tests.show import documents
@@ -110,20 +108,6 @@ def test_screen_that_is_not_high_enough_has_the_metrics_that_matter_and_the_slow
     assert "  and 2 more: gpud alerts" in screen(made, View(80, 24))
 
 
-def test_latest_change_is_whole_on_a_brief_screen() -> None:
-    kinds = ("driver_version", "cuda_version", "nvml_version", "driver_folder", "windows_build")
-    changes = [{"kind": kind, "old": "572.16", "new": "576.02", "at_s": NOW_S} for kind in kinds]
-    earlier = {"kind": "wsl_version", "old": "2.4", "new": "2.5", "at_s": NOW_S - 9999}
-    made = machine() | {"changes": [earlier, *changes]}
-    for width in (60, 80):
-        lines = screen(made, View(width, 24))
-        (at,) = [n for n, line in enumerate(lines) if line.startswith("Changes")]
-        whole = " ".join(" ".join(lines[at : at + 6]).split())
-        moved = "572.16 -> 576.02"
-        assert f"driver {moved}, CUDA {moved}, NVML {moved}, driver folder {moved}" in whole
-        assert f"Windows {moved} and 1 more" in whole
-
-
 @pytest.fixture
 def kolkata(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patched:
@@ -161,16 +145,3 @@ def test_no_word_of_a_driver_or_a_file_begins_a_line_or_steers_the_terminal() ->
     for line in screen(saying(evil)):
         assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202e]", line)
     assert len(screen(saying(evil))) == len(screen(saying("plain")))
-
-
-def test_agent_of_an_older_release_is_shown_too() -> None:
-    made = full()
-    made["telemetry"] = {"taken_s": 1.0, "readings": [], "failures": 0}
-    del made["alerts"]
-    lines = screen(made)
-    assert "values from not known" in "\n".join(lines)
-    assert "  dxg: degraded" in lines
-    assert "Alerts" not in lines
-    with pytest.raises(GpudError, match=r"can show: .* `\$\.probes`") as caught:
-        read(full() | {"probes": 7})
-    assert caught.value.fix == "gpud restart"

@@ -154,7 +154,8 @@ def _nvml_answers(machine: Machine, status: Status) -> Finding:
         if _gpu_expected(machine, status):
             return problem("nothing tells how the GPU is", machine.fix(Situation.NO_GPU))
         return ok("no GPU, and none expected")
-    missing = gpus.missing(status)
+    cards = [of for number, of in gpus.by_gpu(status).items() if number is not None]
+    missing = "; ".join(dict.fromkeys(filter(None, map(gpus.missing, cards))))
     source = gpus.SOURCES[status.telemetry.level]
     evidence = f"from {source}{f'; {missing}' if missing else ''}"
     if any(reading.absent == Absent.FAILED for reading in status.telemetry.readings):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent.serve.http.assets import SCRIPT, STYLE
@@ -13,7 +11,7 @@ from gpud.agent.serve.metrics.probes import fresh_enough
 from gpud.agent.serve.page import Frame, page
 from gpud.agent.state import status
 from gpud.core.settings import config_path
-from gpud.show.model import Input, Own
+from gpud.show.model import Input
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from gpud.core.clock import Instant
     from gpud.core.settings import Settings
 
-PAGE_BYTES: Final = resource.getpagesize()
 MOST_FORMATS: Final = 3
 """Formats whose texts are kept for reuse; a version of OpenMetrics may be any number."""
 METRICS_HEADERS: Final = {"vary": "accept, accept-encoding"}
@@ -68,18 +65,7 @@ class PageView:
         snapshot = self._read()
         fresh = fresh_enough(snapshot, self._settings, now)
         runs = frozenset((key.gpu, key.probe) for key in fresh)
-        return Input(status.document(snapshot, now=now), runs, own_usage())
-
-
-def own_usage() -> Own:
-    """Return the memory and CPU time that this process and its ended children have taken."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    cpu_s = sum(usage.ru_utime + usage.ru_stime for usage in usages)
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError, IndexError):
-        return Own(None, cpu_s)
-    return Own(pages * PAGE_BYTES, cpu_s)
+        return Input(status.document(snapshot, now=now), runs)
 
 
 class MetricsView:
