@@ -142,11 +142,7 @@ _EXPORT = Verb(
     (
         # What stands before the word export holds where it is not given again.
         *(Argument(names, {**how, "default": argparse.SUPPRESS}) for names, how in _CHOSEN),
-        (
-            _flag("--raw", "runs, or minutes of telemetry (the default)"),
-            _flag("--hourly", "hours: they are kept for longer"),
-        ),
-        _option("-o --output", "FILE", "where to (default, and -: here)"),
+        _flag("--hourly", "hours, which are kept for longer, not runs or minutes"),
     ),
 )
 _BASELINE: Final = {
@@ -222,7 +218,7 @@ _GPUS = (
 _CAPTURE = (_option("-o --output", "FILE", "where to (default: gpud-capture-DATE.json; -: here)"),)
 _CONFIG: Final = {
     "show": Verb("show the settings in force, without secrets", (_JSON,)),
-    "check": Verb("check the settings files as a start of gpud does", (_JSON,)),
+    "check": Verb("check the settings files as a start of gpud does"),
     "hash-password": Verb("make a hash for basic_auth_users"),
 }
 _USAGE = "gpud history [OPTION...] [export]"
@@ -299,31 +295,16 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print both on stderr and end with 2."""
-        fix = self._suggestion(message) or f"{self.prog} --help"
-        print(escaped(f"gpud: {message}"), f"  fix: {escaped(fix)}", sep="\n", file=sys.stderr)
+        fix = f"  fix: {self.prog} --help"
+        print(escaped(f"gpud: {message}"), fix, sep="\n", file=sys.stderr)
         self.exit(USAGE)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401  # as argparse
-        """Reject words that no option takes; the fix names an option of this verb, or its help."""
+        """Reject words that no option takes; the fix is the help of this verb."""
         read, rest = super().parse_known_args(args, namespace)
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")
         return read, rest
-
-    def _suggestion(self, message: str) -> str | None:
-        """Guess what was meant in place of a word that is no choice and no option."""
-        from difflib import get_close_matches
-
-        choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
-        option = re.search(r"unrecognized arguments: --([^ =]+)", message)
-        if choice is not None:
-            typed, names = choice[1], [word.strip("' ") for word in choice[2].split(",")]
-        elif option is not None:  # without the dashes, which would make all of them alike
-            typed, names = option[1], [name.lstrip("-") for name in self._option_string_actions]
-        else:
-            return None
-        near = get_close_matches(typed, names, n=1)
-        return f"did you mean {'' if choice else '--'}{near[0]}?" if near else None
 
 
 def sentence(text: str) -> str:

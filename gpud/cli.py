@@ -39,20 +39,12 @@ MODULES: Final = {
     "uninstall": "install",
 }
 """Modules of ``gpud.verbs`` that are not called as their verb."""
-UNWRITABLE: Final = {
-    errno.ENOSPC: "make room for it",
-    errno.EBADF: "give the command an output that can be written to",
-    errno.EIO: None,  # the terminal is gone
-}
-"""Errors of writing to stdout, and the fix."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; nothing but a bug ends in a traceback."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # `gpud doctor >&-`: whoever closed it wants to read nothing
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115  # for the whole life
-        if reconfigure := getattr(getattr(sys, name), "reconfigure", None):
+    for stream in (sys.stdout, sys.stderr):
+        if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")  # an encoding that lacks a letter is no failure
     words = sys.argv[1:] if argv is None else argv
     place = None
@@ -129,8 +121,8 @@ def _refuse(error: GpudError | OSError, place: Place | None) -> int:
         _silence(sys.stdout)
     if isinstance(error, GpudError):
         fix = error.fix
-    elif error.filename is None and error.errno in UNWRITABLE:
-        message, fix = f"cannot write the result: {error.strerror}", UNWRITABLE[error.errno]
+    elif error.filename is None and error.errno == errno.ENOSPC:
+        message, fix = f"cannot write the result: {error.strerror}", "make room for it"
     if place is not None:
         fix = pasteable(fix, place.program) if fix else fix
         fix = place.with_sudo if code == NO_PERMISSION and not fix else fix

@@ -34,11 +34,7 @@ def ask(run_dir: Path, request: ApiRequest) -> Iterator[AnswerLine]:
     Errors: ``NotRunningError`` where no agent listens, ``DeniedError`` for who may not ask,
     ``ConfigError`` for a request that cannot be done as it is, ``GpudError`` for all else.
     """
-    try:
-        sent = encoded(request)
-    except UnicodeEncodeError as error:
-        message = f"{error.object!a:.60} is no text in UTF-8"
-        raise ConfigError(message, fix="type the name again") from error
+    sent = encoded(request)
     with _connected(run_dir) as (connection, agent):
         try:
             with suppress(ConnectionError):  # refused already; the answer says why

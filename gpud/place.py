@@ -142,12 +142,8 @@ def place_of(home: str | None, config: str | None, words: Sequence[str]) -> Plac
     home = str(Path(home).absolute())
     usual = Path(config_path(home)).absolute()
     path = Path(config).absolute() if config else usual
-    fix = "name the settings file with --config FILE"
-    try:
-        if path != usual and not path.exists():
-            raise ConfigError(f"{path} does not exist", fix=fix)
-    except OSError as error:  # a name that is too long
-        raise ConfigError(f"cannot look at {path!s:.60}: {error.strerror}", fix=fix) from error
+    if path != usual and not path.exists():
+        raise ConfigError(f"{path} does not exist", fix="name the settings file with --config FILE")
     return Place(home, path, tuple(words))
 
 

@@ -28,16 +28,12 @@ class AckRequest(_Request, frozen=True, tag="ack"):
 
 
 class AcceptRequest(_Request, frozen=True, tag="accept"):
-    """Take the current speed as usual for an alert, a probe and its mode, or the given streams.
-
-    ``preview``: only say what that would be.
-    """
+    """Take the current speed as usual for an alert, a probe and its mode, or the given streams."""
 
     names: tuple[str, ...] = ()
     gpu: str | None = None
     probe: str | None = None
     mode: str | None = None
-    preview: bool = False
 
 
 class ResetRequest(_Request, frozen=True, tag="reset"):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -132,11 +133,11 @@ def _content(path: Path) -> bytes | None:
         raise ConfigError(message, fix="put a text file there") from error
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:  # a NUL in the name
-        raise ConfigError(f"cannot read {path!s:a}: {error}") from error
 
 
-HIDDEN = "<hidden>"
+HIDDEN: Final = "<hidden>"
+BARE: Final = re.compile(r"https?://[^/@?#]+/?")
+"""A webhook's address without a part that may be a token."""
 
 
 def secrets(settings: Settings) -> tuple[str, ...]:
@@ -152,31 +153,10 @@ def shown(key: str, value: Any) -> Any:  # noqa: ANN401  # whatever TOML can hol
     """Give ``value`` of the setting ``key`` without hashes, tokens and passwords."""
     if key == "http.basic_auth_users":
         return dict.fromkeys(value, HIDDEN)
-    if key in {"alerts.webhook_urls", "alerts.apprise_urls"}:
-        return [masked_url(url, host=key == "alerts.webhook_urls") for url in value]
+    if key == "alerts.webhook_urls":
+        return [url if BARE.fullmatch(url) else HIDDEN for url in value]
+    if key == "alerts.apprise_urls":
+        return [HIDDEN for _ in value]
     if key == "alerts.command":  # its arguments may be tokens; the program is none
         return [*value[:1], *(HIDDEN for _ in value[1:])]
     return list(value) if isinstance(value, tuple) else value
-
-
-def masked_url(url: str, *, host: bool) -> str:
-    """Keep the scheme, and the host where that is no secret.
-
-    Paths and queries go too: the webhooks of chat services carry their token there, and Apprise's
-    addresses carry it where others have the host.
-    """
-    from urllib.parse import urlsplit
-
-    scheme, colon, _ = url.partition("://")
-    if not colon:
-        return HIDDEN
-    try:
-        parts = urlsplit(url)
-        name, port, rest = parts.hostname, parts.port, parts.path + parts.query + parts.fragment
-    except ValueError:
-        return f"{scheme}://{HIDDEN}"
-    if not (host and name):
-        return f"{scheme}://{HIDDEN}"
-    place = (f"[{name}]" if ":" in name else name) + (f":{port}" if port else "")
-    user = f"{HIDDEN}@" if parts.username is not None else ""
-    return f"{scheme}://{user}{place}{f'/{HIDDEN}' if rest.strip('/') else ''}"

@@ -25,11 +25,15 @@ if TYPE_CHECKING:
 
 
 class GpudError(Exception):
-    """Base of all deliberate errors; ``fix`` is what the person can do about it."""
+    """Base of all deliberate errors; ``fix`` is what the person can do about it.
 
-    def __init__(self, message: str, *, fix: str | None = None) -> None:
+    ``reason`` is a slug of a bounded set, for metrics and documents.
+    """
+
+    def __init__(self, message: str, *, fix: str | None = None, reason: str = "failed") -> None:
         super().__init__(message)
         self.fix = fix
+        self.reason = reason
 
 
 class ConfigError(GpudError):
@@ -49,21 +53,11 @@ class ProbeError(GpudError):
 
 
 class StoreError(GpudError):
-    """The history cannot be opened, written or read; ``reason`` is a short slug for metrics."""
-
-    def __init__(self, message: str, *, reason: str, fix: str | None = None) -> None:
-        super().__init__(message, fix=fix)
-        self.reason = reason
+    """The history cannot be opened, written or read."""
 
 
 class ListenError(GpudError):
-    """The HTTP address is taken or not ours to bind; ``reason`` is a slug."""
-
-    def __init__(
-        self, message: str, *, reason: str = "cannot_listen", fix: str | None = None
-    ) -> None:
-        super().__init__(message, fix=fix)
-        self.reason = reason
+    """The HTTP address is taken or not ours to bind."""
 
 
 class KeyPairError(GpudError):
@@ -78,30 +72,20 @@ class KeyPairError(GpudError):
 
 
 class TelemetryError(GpudError):
-    """A telemetry source could not be opened or stopped answering; ``reason`` is a slug."""
-
-    def __init__(self, message: str, *, reason: str, fix: str | None = None) -> None:
-        super().__init__(message, fix=fix)
-        self.reason = reason
+    """A telemetry source could not be opened or stopped answering."""
 
 
 class DeliveryError(GpudError):
-    """A sink did not take a message; ``reason`` is a slug, the words hold no secret.
+    """A sink did not take a message; the words hold no secret.
 
     ``output`` is what a program said of it, for the person who tries it out and nobody else: it may
     quote anything.
     """
 
     def __init__(
-        self,
-        message: str,
-        *,
-        reason: str,
-        fix: str | None = None,
-        output: str = "",
+        self, message: str, *, reason: str, fix: str | None = None, output: str = ""
     ) -> None:
-        super().__init__(message, fix=fix)
-        self.reason = reason
+        super().__init__(message, fix=fix, reason=reason)
         self.output = output
 
 

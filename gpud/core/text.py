@@ -15,7 +15,7 @@ _VERBS = (
     "alerts|baseline|capture|completion|config|doctor|down|gpus|history|install|logs|probe|restart"
     "|run|status|top|uninstall|up|update|version"
 )
-_COMMAND = re.compile(rf"(?<![\w/.-])gpud (?=(?:{_VERBS})\b)")
+_COMMAND = re.compile(rf"(?<![\w/.-])gpud(?=\s+(?:{_VERBS})\b)")  # also across a broken line
 _CONTROL = (*range(32), *range(127, 160))
 _BIDIRECTIONAL = (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F)
 _LINE = {code: f"\\x{code:02x}" for code in _CONTROL} | {
@@ -58,4 +58,4 @@ def escaped_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def pasteable(text: str, program: Sequence[str]) -> str:
     """Write the commands of gpud in a text with the words of ``program``, which start it."""
-    return _COMMAND.sub(lambda _: f"{escaped(shlex.join(program))} ", text)
+    return _COMMAND.sub(lambda _: escaped(shlex.join(program)), text)

@@ -48,18 +48,7 @@ SORTS: Final[Mapping[str, Callable[[Process], object]]] = {
     "command": lambda each: (each.command, each.known.pid),
 }
 """Orders of the processes."""
-KEYS: Final = "q leave g GPU s sort z zoom a ack p probe ? help"
-HELP: Final = (
-    ("q, Ctrl-C", "leave"),
-    ("g, G", "show the next GPU, the one before"),
-    ("s", "sort the processes by memory, pid, user, command"),
-    ("z", "1, 5 or 30 readings in a column of the graphs"),
-    ("a", "acknowledge the alert that stands first"),
-    ("p", "run a probe now, or all of them"),
-    ("arrows, PgUp, PgDn, Home, End", "move what does not fit"),
-    ("Ctrl-Z", "stop; fg brings it back"),
-    ("?", "show the keys, and go back"),
-)
+KEYS: Final = "q leave g GPU s sort z zoom a ack p probe"
 
 
 class Process(NamedTuple):
@@ -154,12 +143,6 @@ def screen(
     none = [model.Paragraph("no probe has run on it yet", "quiet")]
     drawn += section_lines(structs.replace(speed, blocks=speed.blocks or none), view)
     drawn += section_lines(machine.docker(shown), view)
-    return narrowed(drawn, view)
-
-
-def help_screen(view: View) -> list[Line]:
-    """Draw what the keys do."""
-    drawn = [line(Span("Keys", HEAD)), *(line(f"  {keys:<30} {does}") for keys, does in HELP)]
     return narrowed(drawn, view)
 
 

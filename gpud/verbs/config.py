@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpud import discovery, settings_files
-from gpud.arguments import OK, PROBLEM, USAGE
+from gpud import settings_files
+from gpud.arguments import OK, PROBLEM
 from gpud.core.errors import ConfigError, KeyPairError
 from gpud.core.sample import SCHEMA_VERSION
-from gpud.core.settings import SECRET_KEYS, entries, secrets_path, suggestion
+from gpud.core.settings import SECRET_KEYS, entries, secrets_path
 from gpud.core.text import pasteable
 from gpud.output import say
 from gpud.place import as_the_agent
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace, place: Place) -> int:
         print(_hashed(_password()))
         return OK
     if options.action == "check":
-        return _check(place, as_json=options.json)
+        return _check(place)
     settings = place.settings()
     hidden = settings_files.unreadable_secrets(place.home)
     return _show(settings, place, hidden, as_json=options.json)
@@ -57,82 +57,35 @@ def _show(settings: Settings, place: Place, hidden: Path | None, *, as_json: boo
     return OK
 
 
-def _check(place: Place, *, as_json: bool) -> int:
+def _check(place: Place) -> int:
     """Print what a start of gpud finds in the settings files, and who else can read secrets there.
 
-    Errors: ``ConfigError``; where a document was asked for it is a problem in that.
+    Errors: ``ConfigError``.
     """
-    problems: list[tuple[str, str | None]] = []
-    notes: list[str] = []
-    files, refusal = [], None
-    try:
-        files = _checked_files(place, problems, notes)
-    except ConfigError as error:
-        refusal = error
-    if as_json:
-        problems += [(str(refusal), refusal.fix)] if refusal else []
-        document = {
-            "schema_version": SCHEMA_VERSION,
-            "state": "problem" if problems else "ok",
-            "files": [str(path) for path in files],
-            "problems": [{"message": message, "fix": fix} for message, fix in problems],
-            "notes": notes,
-        }
-        print(json.dumps(document), flush=True)
-        return USAGE if refusal else PROBLEM if problems else OK
-    for note in notes:
-        say(f"gpud: {note}", error=True)
-    for message, fix in problems:
-        say(f"gpud: {message}\n  fix: {fix}", error=True)
-    if refusal is not None:
-        raise refusal
-    if problems:
-        return PROBLEM
-    for path in files:
-        say(f"{path} is valid")
-    if not files:
-        say(f"{place.config} does not exist; the defaults hold")
-    return OK
-
-
-def _checked_files(
-    place: Place, problems: list[tuple[str, str | None]], notes: list[str]
-) -> list[Path]:
-    """Check the files, and return those that were read. Errors: ``ConfigError``."""
     from gpud.root import agent
 
     settings, hidden = place.settings(), settings_files.unreadable_secrets(place.home)
     look = pasteable("sudo gpud config check", place.program)
     if hidden is not None:
-        notes.append(f"you may not read {hidden}; {look} looks at it too")
+        say(f"gpud: you may not read {hidden}; {look} looks at it too", error=True)
     agent.check_user(settings)
-    notes += place.warnings()
+    for warning in place.warnings():
+        say(f"gpud: {warning}", error=True)
     exposed = settings_files.exposed(place.config, place.home)
-    problems += [(str(file), file.fix) for file in exposed]
-    problems += _unknown_names(settings, place.config)
+    for file in exposed:
+        say(f"gpud: {file}\n  fix: {file.fix}", error=True)
     agent.check_files(settings, place.config)
     if settings.http.tls_server_config.enabled and (trouble := _unseen_key_pair(settings, place)):
-        notes.append(f"{trouble}: not by you; {look} looks as the agent does")
+        say(f"gpud: {trouble}: not by you; {look} looks as the agent does", error=True)
+    if exposed:
+        return PROBLEM
     both = (place.config, Path(secrets_path(place.home)))
-    return [path for path in both if path != hidden and path.exists()]
-
-
-def _unknown_names(settings: Settings, config: Path) -> list[tuple[str, str]]:
-    """Say which probes and sinks are disabled that do not exist, each with the fix."""
-    from gpud.agent.alerts import sinks
-    from gpud.child import probes
-
-    unknown = []
-    for key, what, disabled, folder in (
-        ("probes.disabled", "probe", settings.probes.disabled, probes),
-        ("alerts.disabled", "sink", settings.alerts.disabled, sinks),
-    ):
-        there = discovery.names(folder)
-        for name in set(disabled) - set(there):
-            guess = suggestion(name, list(there))
-            fix = f"correct {key}: {', '.join(there)}"
-            unknown.append((f"{config}: {key}: there is no {what} {name}{guess}", fix))
-    return unknown
+    files = [path for path in both if path != hidden and path.exists()]
+    say(
+        "\n".join(f"{path} is valid" for path in files)
+        or f"{place.config} does not exist; the defaults hold"
+    )
+    return OK
 
 
 def _unseen_key_pair(settings: Settings, place: Place) -> KeyPairError | None:

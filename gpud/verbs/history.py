@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -39,7 +38,7 @@ from gpud.units import amount, spaced
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import TextIO, TypeAlias
+    from typing import TypeAlias
 
     from gpud.core.settings import Settings
     from gpud.place import Place
@@ -91,7 +90,7 @@ def run(options: argparse.Namespace, place: Place) -> int:
         raise GpudError("gpud's agent is of another version", fix="gpud restart")
     rows = (line for line in answer if isinstance(line, RowLine | TelemetryLine))
     if exports:
-        _export(rows, head, options.output)
+        _write_csv(rows, head)
         older = head.raw_from_s is not None and (since_s or 0.0) < head.raw_from_s
         if older and not hourly:
             print(
@@ -107,48 +106,16 @@ def _rows_are(head: RowsLine) -> str:
     return "minutes" if head.columns else "runs"
 
 
-def _export(rows: Iterator[Line], head: RowsLine, name: str | None) -> None:
-    """Write rows as CSV, to a file that is not there yet or to stdout. Errors: ``GpudError``."""
-    if name in {None, "-"}:
-        _write_csv(rows, head, sys.stdout)
-        return
-    with _made(Path(str(name))) as file:
-        count = _write_csv(rows, head, file)
-    output.say(f"{name}: {count} rows")
-
-
-@contextmanager
-def _made(path: Path) -> Iterator[TextIO]:
-    """Make the file, and leave none behind that is not whole."""
-    try:
-        file = path.open("x", encoding="utf-8", newline="")
-    except FileExistsError:
-        fix = "remove it, or choose another: -o FILE"
-        raise GpudError(f"{path} is there already", fix=fix) from None
-    except OSError as error:
-        raise GpudError(f"cannot write {path}: {error.strerror}") from error
-    with file:
-        try:
-            yield file
-        except BaseException:  # Ctrl-C too
-            path.unlink()
-            raise
-
-
 def _values(row: Line) -> tuple[Any, ...]:
     return row.cells if isinstance(row, TelemetryLine) else structs.astuple(row)
 
 
-def _write_csv(rows: Iterable[Line], head: RowsLine, stream: TextIO) -> int:
-    """Write rows below their heading, as RFC 4180 has it but for line feeds; return how many."""
-    writer = csv.writer(stream, lineterminator="\n")
+def _write_csv(rows: Iterable[Line], head: RowsLine) -> None:
+    """Write rows below their heading, as RFC 4180 has it but for line feeds."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(head.columns or COLUMNS)
-    count = 0
-    for row in rows:
-        writer.writerow(map(_cell, _values(row)))
-        count += 1
-    stream.flush()
-    return count
+    writer.writerows(map(_cell, _values(row)) for row in rows)
+    sys.stdout.flush()
 
 
 def _cell(value: object) -> str:
@@ -172,7 +139,7 @@ def _show(
     if options.json:
         print(json.dumps({"schema_version": SCHEMA_VERSION, "rows": named, "more": head.more}))
     elif options.csv:
-        _write_csv(rows, head, sys.stdout)
+        _write_csv(rows, head)
     elif rows:
         gpus = (document(Path(settings.run_dir)) or {}).get("gpus") or {}
         numbers = {uuid: gpu["number"] for uuid, gpu in gpus.items()}

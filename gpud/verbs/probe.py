@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import sys
 from dataclasses import asdict
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     import argparse
     from types import FrameType
 
-    from gpud.agent.measure.launch import Launcher
     from gpud.core.settings import Settings
     from gpud.place import Place
     from gpud.requests import AnswerLine
@@ -61,14 +59,13 @@ def run(options: argparse.Namespace, place: Place) -> int:
         code = INTERRUPTED
     except Terminated:
         code = TERMINATED
-    progress.end()
+    if code is not None:
+        progress.interrupted()
     outcome.interrupted = code is not None
     if options.json:
         print(json.dumps(outcome.document()), flush=True)
     else:
         print(plain("\n".join(outcome.lines())), flush=True)
-    if outcome.interrupted:
-        print(f"gpud: interrupted{progress.left()}", file=sys.stderr, flush=True)
     return code or (OK if outcome.good else PROBLEM)
 
 
@@ -84,16 +81,12 @@ def _list(options: argparse.Namespace) -> int:
         document = {"schema_version": SCHEMA_VERSION, "probes": probes, "refused": refused}
         print(json.dumps(document))
         return PROBLEM if refused else OK
-    width = max((len(name) for name in [*refused, *(spec.name for spec in specs)]), default=0)
     for spec in specs:
         gpu = f", {spec.gpu_budget_s:g} s of it GPU time" if spec.backend == "cuda" else ""
-        print(
-            f"{spec.name:<{width}} {spec.backend:<5} {spec.pace:<6} "
-            f"at most {spec.budget_s:g} s{gpu}"
-        )
-        print(f"{'':<{width}} {spec.summary}\n{'':<{width}} modes: {', '.join(spec.modes)}")
+        print(f"{spec.name}: {spec.backend}, {spec.pace}, at most {spec.budget_s:g} s{gpu}")
+        print(f"  {spec.summary}\n  modes: {', '.join(spec.modes)}")
     for name, reason in refused.items():
-        print(f"{escaped(name):<{width}} does not load: {escaped(reason)}")
+        print(f"{escaped(name)} does not load: {escaped(reason)}")
     return PROBLEM if refused else OK
 
 
@@ -136,7 +129,6 @@ async def _measure_here(settings: Settings, request: ProbeRequest, progress: Pro
         contexts=GpuContexts(Path(settings.state_dir), platform.boot_id(), plan.budget),
         leave_hung=settings.cuda.leaves_hung(facts.get("kernel", "")),
     )
-    progress.launcher = launcher
     try:
         async with contextlib.aclosing(Session(settings, request, launcher).lines()) as lines:
             async for line in lines:
@@ -146,88 +138,34 @@ async def _measure_here(settings: Settings, request: ProbeRequest, progress: Pro
 
 
 class ProbeProgress:
-    """What a waiting person sees on stderr, a line for each run; the outcome takes the rest in.
-
-    On a terminal the line of a run that has ended holds its figures.
-    """
+    """What a waiting person sees on stderr; the outcome takes the rest in."""
 
     def __init__(self, outcome: ProbeOutcome, *, shown: bool) -> None:
-        self.launcher: Launcher | None = None  # where this process measures itself
         self._outcome = outcome
         self._shown = shown
-        self._live = shown and sys.stderr.isatty()
-        self._open = ""  # the line of a run that goes on, on a terminal
-        self._label: str | None = None
-        self._running = False
-        self._asked = 0  # jobs for children of this process before the present run
+        self._label = ""
 
     def take(self, line: AnswerLine) -> None:
         """Take in a line, and show it where it says how far everything is."""
         if isinstance(line, BeginLine):
             self._label = line.label
-            self._running = self.launcher is None
-            self._asked = self._jobs()
-            self._begin(f"{line.label} ...")
+            self.say(f"{line.label} ...")
         elif isinstance(line, WaitLine):
-            self._running = False
             self.say(line.message)
         else:
-            if self._open and isinstance(line, RanLine):
-                self._complete(f"{self._label}: {self._outcome.brief(line)}")
-            self._label, self._running = None, False
-            self._asked = self._jobs()
+            if isinstance(line, RanLine):
+                self.say(f"  {self._outcome.brief(line)}")
+            self._label = ""
             self._outcome.take(line)
 
+    def interrupted(self) -> None:
+        """Say what becomes of the run that was going on."""
+        left = "a process that measures is left alone and ends by itself"
+        where = f" in {self._label}; {left}" if self._label else ""
+        self.say(f"gpud: interrupted{where}")
+
     def say(self, words: str) -> None:
-        """Print a line, below one that is still open."""
-        self.end()
-        self._print(f"{plain(escaped(words))}\n")
-
-    def end(self) -> None:
-        """End the line of a run that has brought nothing."""
-        if self._open:
-            self._print("\n")
-        self._open = ""
-
-    def _begin(self, words: str) -> None:
-        """Print a line; on a terminal it stays open and ``_complete`` writes over it."""
-        if not self._live:
-            self.say(words)
-            return
-        self.end()
-        self._open = self._narrowed(words)
-        self._print(self._open)
-
-    def _complete(self, words: str) -> None:
-        self._print(f"\r{self._narrowed(words):<{len(self._open)}}\n")
-        self._open = ""
-
-    @staticmethod
-    def _narrowed(words: str) -> str:
-        """Cut a line that would wrap: it could not be written over."""
-        text = plain(escaped(words))
-        with contextlib.suppress(OSError):
-            return text[: (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1]
-        return text
-
-    def _print(self, text: str) -> None:
         """Print harmless text. Errors: none; a closed stderr spoils no measurement."""
         if self._shown:
             with contextlib.suppress(OSError, ValueError):
-                print(text, end="", file=sys.stderr, flush=True)
-
-    def _jobs(self) -> int:
-        return 0 if self.launcher is None else self.launcher.jobs
-
-    def left(self) -> str:
-        """Say what is left running: killing GPU work can take the driver with it."""
-        if not self._running and self._jobs() == self._asked:
-            return "; nothing was running"
-        who = "the child"
-        if self.launcher is not None:
-            who = gpu_lock.holder_of(self.launcher.lock_path)
-        label = escaped(self._label or "the list of GPUs")
-        return (
-            f" in {label}. Killing GPU work can take the driver with it, so "
-            f"{who} was left alone; it ends by itself"
-        )
+                print(plain(escaped(words)), file=sys.stderr, flush=True)

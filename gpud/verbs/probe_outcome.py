@@ -19,7 +19,7 @@ from gpud.show import model
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpud.core.sample import Buckets, Failure, Sample
+    from gpud.core.sample import Buckets, Failure, Peak, Sample
     from gpud.requests import AnswerLine
 
 FEWEST_RUNS: Final = 5
@@ -27,9 +27,12 @@ FEWEST_RUNS: Final = 5
 FEWEST_CALLS: Final = 20
 """Fewer calls have no distribution to show."""
 COLUMNS: Final = ("probe", "mode", "value", "spread", "against baseline")
-FROM_TENTHS: Final = 0.0995
-"""Below ten percent a tenth of one is shown."""
 LONGEST_BAR: Final = 40
+LEGEND: Final = (
+    "value: median of the calls, or of the runs' medians; spread: from p10 to p90, or",
+    "from the lowest run to the highest, as a share of it; baseline: median of n runs",
+    "of the last 30 days, same GPU, probe and version",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +50,7 @@ class ProbeResult:
 
     Units: the probe's own. ``low`` and ``high`` of one run are p10 and p90 of its calls: the lowest
     and the highest of fewer than ten, None of one. Of several runs they are the lowest and the
-    highest median. A distribution with two modes is two results, each with the ``share`` of its
-    calls: a mean of them is no figure.
+    highest median. ``peaks`` are those of the last run whose distribution has two modes.
     ``no_baseline`` is the reason where there is none.
     """
 
@@ -61,7 +63,7 @@ class ProbeResult:
     value: float
     low: float | None
     high: float | None
-    share: float | None = None
+    peaks: tuple[Peak, ...] = ()
     baseline: ProbeBaseline | None = None
     no_baseline: str | None = None
 
@@ -123,14 +125,8 @@ class ProbeOutcome:
         return list(modes.values())
 
     def results(self) -> list[ProbeResult]:
-        """Return a result for each mode (two for one with two modes), in the order they came in."""
-        collected: list[ProbeResult] = []
-        for ran, samples in self.by_mode():
-            # Runs that saw one mode and runs that saw two: between them lies no middle.
-            for count in sorted({len(sample.peaks) for sample in samples}):
-                alike = [sample for sample in samples if len(sample.peaks) == count]
-                collected += _two_modes(ran, alike) if count else [self._single_mode(ran, alike)]
-        return collected
+        """Return a result for each mode, in the order they came in."""
+        return [self._result(ran, samples) for ran, samples in self.by_mode()]
 
     def document(self) -> dict[str, Any]:
         """Return every run as its child reported it, and the results, as ``--json`` prints them."""
@@ -153,19 +149,15 @@ class ProbeOutcome:
         if ran.report.failure is not None:
             return f"failed: {ran.report.failure.reason}"
         alone = ProbeOutcome(runs=[ran], no_history=self.no_history)
-        rows = [_cells(result) for result in alone.results()]
-        figures = [(f"{mode} {value}", against) for mode, value, _, against in rows]
-        return ", ".join(
-            words if against == "-" else f"{words} {against.partition(' (')[0]}"
-            for words, against in figures
-        )
+        cells = (_cells(result)[:2] + _ratio(result) for result in alone.results())
+        return ", ".join(" ".join(each) for each in cells)
 
     def lines(self) -> list[str]:
         """Return the text for a person. No control character of a foreign text is left."""
         parts = (_table(self), _distributions(self), _failures(self))
         return [line for part in parts if (texts := list(part)) for line in ("", *texts)][1:]
 
-    def _single_mode(self, ran: RanLine, samples: Sequence[Sample]) -> ProbeResult:
+    def _result(self, ran: RanLine, samples: Sequence[Sample]) -> ProbeResult:
         medians = [sample.median for sample in samples]
         first, low, high = samples[0], None, None
         if len(medians) > 1:
@@ -184,6 +176,7 @@ class ProbeOutcome:
             value=median(medians),
             low=low,
             high=high,
+            peaks=next((sample.peaks for sample in reversed(samples) if sample.peaks), ()),
             baseline=baseline if isinstance(baseline, ProbeBaseline) else None,
             no_baseline=baseline if isinstance(baseline, str) else None,
         )
@@ -191,43 +184,20 @@ class ProbeOutcome:
     def _against(self, ran: RanLine, mode: str, value: float) -> ProbeBaseline | str:
         """Compare with the history, or return the reason why that is not possible."""
         if self.no_history is not None:
-            return self.no_history
+            return "no history"
         if not isinstance(ran.report.conditions.get("probe_version"), int):
             return "the run does not say its version"
         usual = ran.usual.get(mode)
         n = 0 if usual is None else usual.n
         if usual is None or n < FEWEST_RUNS:
-            return f"{n} of {FEWEST_RUNS} runs so far"
+            return f"{n} of {FEWEST_RUNS} runs"
         if usual.median <= 0:
             return "the history says 0"
         return ProbeBaseline(usual.median, n, value / usual.median - 1.0)
 
 
-def percent(ratio: float, *, signed: bool = False) -> str:
-    """Write 0.034 as ``3.4 %``, with its sign if that is asked for."""
-    digits = 1 if abs(ratio) < FROM_TENTHS else 0
-    rounded = round(100 * ratio, digits)
-    return f"{rounded + 0.0:{'+' if signed and rounded else ''}.{digits}f} %"  # -0.0 is 0
-
-
-def _two_modes(ran: RanLine, samples: Sequence[Sample]) -> Iterator[ProbeResult]:
-    ordered = [sorted(sample.peaks, key=lambda peak: peak.value) for sample in samples]
-    for peaks in zip(*ordered, strict=True):
-        values = [peak.value for peak in peaks]
-        several = len(values) > 1
-        yield ProbeResult(
-            probe=ran.report.probe,
-            gpu=ran.gpu,
-            mode=samples[0].mode,
-            unit=samples[0].unit,
-            runs=len(samples),
-            n=sum(sample.n for sample in samples),
-            value=median(values),
-            low=min(values) if several else None,
-            high=max(values) if several else None,
-            share=median([peak.share for peak in peaks]),
-            no_baseline="two modes",
-        )
+def _ratio(result: ProbeResult) -> tuple[str, ...]:
+    return () if result.baseline is None else (f"{100 * result.baseline.ratio:+z.1f} %",)
 
 
 def _table(outcome: ProbeOutcome) -> Iterator[str]:
@@ -243,55 +213,21 @@ def _table(outcome: ProbeOutcome) -> Iterator[str]:
             previous = result.probe
         card = model.Card("", names.get(gpu, f"GPU {gpu}"), [model.listing(columns, rows)])
         yield from output.drawn(card).splitlines()
-        yield from _clocks(outcome, gpu)
     if results:
-        yield from _legend(outcome, results)
-
-
-def _clocks(outcome: ProbeOutcome, gpu: int | None) -> Iterator[str]:
-    """Write the clocks that the kernels of the last runs have read themselves."""
-    clocks = {
-        ran.report.probe: f"{ran.report.probe} {clock / 1e6:.0f} MHz"
-        for ran in outcome.runs
-        if ran.gpu == gpu
-        and isinstance(clock := ran.report.conditions.get("sm_clock_hertz"), int | float)
-    }
-    if clocks:
-        yield escaped(f"SM clock meanwhile: {', '.join(clocks.values())}")
+        yield from LEGEND
+    if outcome.no_history is not None:
+        yield f"no baseline: {escaped(outcome.no_history)}"
 
 
 def _cells(result: ProbeResult) -> tuple[str, ...]:
-    mode = result.mode
-    if result.share is not None:
-        mode = f"{mode} ({100 * result.share:.0f} %)"
-    spread = "" if result.spread is None else percent(result.spread)
-    against = "-"
+    unit, peaks = result.unit, result.peaks
+    modes = " / ".join(f"{human(p.value, unit)} ({100 * p.share:.0f} %)" for p in peaks)
+    value = modes or human(result.value, unit, result.mode)
+    spread = "" if result.spread is None else f"{100 * result.spread:.1f} %"
+    against = result.no_baseline or "-"
     if result.baseline is not None:
-        against = f"{percent(result.baseline.ratio, signed=True)} (n {result.baseline.n})"
-    return mode, human(result.value, result.unit, result.mode), spread, against
-
-
-def _legend(outcome: ProbeOutcome, results: Sequence[ProbeResult]) -> Iterator[str]:
-    if outcome.repeats > 1:
-        most = max(result.runs for result in results)
-        yield f"value: median of {most} runs' medians; spread: from the lowest of them to the"
-        yield "highest, as a share of it"
-    else:
-        yield "value: median; spread: from p10 to p90, as a share of it"
-    if any(result.baseline is not None for result in results):
-        yield "baseline: median of n runs of the last 30 days, same GPU, probe and version"
-    if outcome.no_history is not None:
-        yield f"no baseline: {escaped(outcome.no_history)}"
-        return
-    names: defaultdict[str, list[str]] = defaultdict(list)
-    for result in results:
-        if result.no_baseline is not None:
-            where = result.probe, result.gpu
-            reasons = {each.no_baseline for each in results if (each.probe, each.gpu) == where}
-            name = result.probe if len(reasons) == 1 else f"{result.probe} {result.mode}"
-            names[result.no_baseline].append(f"{name}{_on(result.gpu)}")
-    for reason, those in names.items():
-        yield f"no baseline ({reason}): {_listed(those)}"
+        against = f"{_ratio(result)[0]} (n {result.baseline.n})"
+    return result.mode, value, spread, against
 
 
 def _distributions(outcome: ProbeOutcome) -> Iterator[str]:
@@ -324,34 +260,28 @@ def _distribution(samples: Sequence[Sample], buckets: Sequence[Buckets]) -> Iter
 
 
 def _failures(outcome: ProbeOutcome) -> Iterator[str]:
-    """Describe what brought no figure and why, the same words once, each fix once."""
+    """Describe what brought no figure and why, the same words once."""
     if outcome.no_gpu is not None:
         yield f"no GPU was measured: {escaped(outcome.no_gpu)}"
-    named: defaultdict[tuple[str, str, str | None], list[str]] = defaultdict(list)
-    for kind, name, detail, fix in (*_failed(outcome), *_missing(outcome)):
-        named[kind, detail, fix].append(name)
-    advised: set[str | None] = {None}
-    for (kind, detail, fix), names in named.items():
-        yield f"{kind}: {_listed(names)}: {escaped(detail)}"
-        if fix not in advised:
-            advised.add(fix)
-            yield f"  fix: {escaped(fix or '')}"
+    alike: defaultdict[tuple[str, str, str | None], list[str]] = defaultdict(list)
+    for kind, name, detail, fix in _troubles(outcome):
+        alike[kind, detail, fix].append(escaped(name))
+    for (kind, detail, fix), names in alike.items():
+        yield f"{kind}: {', '.join(dict.fromkeys(names))}: {escaped(detail)}"
+        if fix:
+            yield f"  fix: {escaped(fix)}"
 
 
-def _failed(outcome: ProbeOutcome) -> Iterator[tuple[str, str, str, str | None]]:
-    if (failure := outcome.cuda_failure) is not None:
-        yield "failed", "CUDA", f"{failure.reason}: {failure.detail}", failure.advice
-    for ran in outcome.runs:
-        if (failure := ran.report.failure) is not None:
-            name = f"{ran.report.probe}{_on(ran.gpu)}"
+def _troubles(outcome: ProbeOutcome) -> Iterator[tuple[str, str, str, str | None]]:
+    failures = [("CUDA", outcome.cuda_failure)]
+    failures += [(f"{ran.report.probe}{_on(ran.gpu)}", ran.report.failure) for ran in outcome.runs]
+    for name, failure in failures:
+        if failure is not None:
             yield "failed", name, f"{failure.reason}: {failure.detail}", failure.advice
     for name, reason in outcome.refused.items():
         yield "failed", name, f"does not load: {reason}", None
     for missed in outcome.not_run:
         yield "not run", f"{missed.probe}{_on(missed.gpu)}", missed.detail, missed.fix
-
-
-def _missing(outcome: ProbeOutcome) -> Iterator[tuple[str, str, str, str | None]]:
     for ran in outcome.runs:
         place = _on(ran.gpu)
         for gap in ran.report.missing:
@@ -360,10 +290,6 @@ def _missing(outcome: ProbeOutcome) -> Iterator[tuple[str, str, str, str | None]
         if ran.report.conditions.get("settled") is False:
             detail = "the clocks had not settled when the warm-up ended"
             yield "unsettled", f"{ran.report.probe}{place}", detail, None
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(escaped(name) for name in dict.fromkeys(names))
 
 
 def _on(gpu: int | None) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import gpud
-from gpud import client, portholder
+from gpud import client
 from gpud.arguments import OK
 from gpud.core.errors import AlreadyRunning, DeniedError
 from gpud.output import say
@@ -128,11 +128,7 @@ def _run(settings: Settings, place: Place) -> int:
     if (running := lock.holder(Path(settings.run_dir))) is not None:
         raise AlreadyRunning(running.pid)
     url = settings.http.url
-    listener = portholder.listener_of(settings.http.port) if settings.http.port else None
-    links = f"page {url}/  metrics {url}/metrics"
-    if listener is not None:
-        links = portholder.taken_message(settings.http.listen, listener)
-    say(f"gpud {gpud.__version__}  {links}  state {settings.home}")
+    say(f"gpud {gpud.__version__}  page {url}/  metrics {url}/metrics  state {settings.home}")
     if os.geteuid() != 0:
         print("not root: dockerd is watched, not managed", file=sys.stderr, flush=True)
     return control.run(settings, config_path=place.config, foreground=True)

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpud import output, portholder
+from gpud import output
 from gpud.arguments import NOT_RUNNING, OK, PROBLEM
 from gpud.core.text import pasteable
 from gpud.document.status import read
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace, place: Place) -> int:
 
         print(json.dumps(published), flush=True)  # also what this release does not understand
     with legible():
-        shown = read(portholder.with_listener(published))
+        shown = read(published)
         code = PROBLEM if is_problem(shown) else OK
         if options.json:
             return code

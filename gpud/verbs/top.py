@@ -17,7 +17,6 @@ from textual.widgets import OptionList
 
 from gpud import client
 from gpud.core.errors import GpudError
-from gpud.core.stats import human
 from gpud.core.text import pasteable
 from gpud.document.status import Status
 from gpud.place import legible
@@ -37,6 +36,7 @@ from gpud.show.headline import unacknowledged
 from gpud.show.top import Choices, Moment, Process, SecondsPast
 from gpud.show.view import BAD, HEAD, QUIET, Span, line, narrowed
 from gpud.verbs import screen
+from gpud.verbs.probe_outcome import ProbeOutcome
 from gpud.verbs.screen import FullScreen
 
 if TYPE_CHECKING:
@@ -78,13 +78,11 @@ class Top(FullScreen):
       border: none; background: ansi_default; color: ansi_default; }}
     """
     BINDINGS: ClassVar = [
-        Binding("g", "gpu(1)"),
-        Binding("G", "gpu(-1)"),
+        Binding("g", "gpu"),
         Binding("s", "sort"),
         Binding("z", "zoom"),
         Binding("a", "acknowledge"),
         Binding("p", "probe"),
-        Binding("question_mark", "help"),
     ]
 
     def __init__(
@@ -104,7 +102,6 @@ class Top(FullScreen):
         self._trouble: Line | None = None
         self._message: Line | None = None
         self._doing = False
-        self._help = False
 
     def on_mount(self) -> None:
         """Follow the agent."""
@@ -152,8 +149,6 @@ class Top(FullScreen):
 
     def drawn(self, view: View) -> list[Line]:
         """Draw the body."""
-        if self._help:
-            return top.help_screen(view)
         try:
             with legible():
                 return top.screen(self._moment, self._past, self._chosen, time.time(), view)
@@ -165,12 +160,12 @@ class Top(FullScreen):
         keys = line(Span(top.KEYS, QUIET))
         return [each for each in (self._trouble, self._message, keys) if each is not None]
 
-    def action_gpu(self, step: int) -> None:
+    def action_gpu(self) -> None:
         """Show another GPU."""
         here = top.numbers(self._moment.document)
         shown = self._chosen.shown(self._moment.document)
         if shown is not None:
-            self._chosen.gpu = here[(here.index(shown) + step) % len(here)]
+            self._chosen.gpu = _after(here, shown)
         self.draw()
 
     def action_sort(self) -> None:
@@ -181,11 +176,6 @@ class Top(FullScreen):
     def action_zoom(self) -> None:
         """Draw another time in one column."""
         self._chosen.zoom = _after(top.ZOOMS, self._chosen.zoom)
-        self.draw()
-
-    def action_help(self) -> None:
-        """Show the keys, or go back."""
-        self._help = not self._help
         self.draw()
 
     def action_acknowledge(self) -> None:
@@ -268,21 +258,8 @@ def _step(sent: AnswerLine) -> str | None:
         case NotRunLine():
             return f"{sent.probe} was not run: {sent.detail}"
         case RanLine():
-            return _ran(sent)
+            return f"{sent.report.probe}: {ProbeOutcome().brief(sent)}"
     return None
-
-
-def _ran(sent: RanLine) -> str:
-    report = sent.report
-    if report.failure is not None:
-        return f"{report.probe} failed: {report.failure.detail}"
-    figures = [
-        f"{each.mode} {human(each.median, each.unit, each.mode)}"
-        + (f" (usual {human(usual.median, each.unit, each.mode)})" if usual else "")
-        for each in report.samples
-        for usual in (sent.usual.get(each.mode),)
-    ]
-    return f"{report.probe}: {', '.join(figures)}"
 
 
 def _process(known: GpuProcess) -> Process:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from gpud import portholder
 from gpud.core.errors import GpudError
 from gpud.document.status import read
 from gpud.place import document, legible
@@ -58,8 +57,7 @@ class WatchScreen(FullScreen):
         if self._published is not None:
             try:
                 with legible():
-                    status_now = read(portholder.with_listener(self._published))
-                    shown += status.screen(status_now, time.time(), room)
+                    shown += status.screen(read(self._published), time.time(), room)
             except GpudError as error:
                 shown += narrowed([line(Span(f"{error}; {error.fix}", BAD))], view)
         return shown

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import os
 import pwd
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpud.core.errors import ConfigError
-from gpud.core.http_settings import HttpSettings
-from gpud.core.settings import Settings, config_path, secrets_path
+from gpud.core.settings import config_path, secrets_path
 from gpud.doctor.checks.gpud import port, settings
-from gpud.doctor.machine import Machine, person
+from gpud.doctor.machine import person
 from tests.doctor.trees import (
     ADVICE,
     LINUX,
-    NOW,
     OK,
-    PERSON,
     PROBLEM,
     UNKNOWN,
     WSL2,
@@ -28,7 +24,6 @@ from tests.doctor.trees import (
     machine,
     report,
 )
-from tests.e2e.program import free_port
 
 if TYPE_CHECKING:
     from gpud.doctor.finding import Finding
@@ -47,18 +42,11 @@ def test_person_under_sudo_is_the_caller() -> None:
 # port
 
 
-def test_the_process_that_holds_the_port_is_named() -> None:
-    http = HttpSettings(listen=f"127.0.0.1:{free_port()}")  # nobody else's in between
-    made = Machine(Settings(home="/nowhere", http=http), PERSON, {}, NOW)
-    with socket.create_server(("127.0.0.1", http.port)):
-        expect(port.look(made), PROBLEM, f"(process {os.getpid()})")
-    expect(port.look(made), OK, "is free")
-
-
-def test_a_port_that_no_process_here_holds_is_another_distributions(tmp_path: Path) -> None:
+def test_port_that_is_taken_is_a_problem_unless_gpud_serves_it(tmp_path: Path) -> None:
     row = "   0: 0100007F:26D9 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4242 1\n"
     files = WSL2 | {"/proc/net/tcp": WSL2["/proc/net/tcp"] + row}
-    expect(port.look(machine(tmp_path, files)), PROBLEM, "another distribution")
+    expect(port.look(machine(tmp_path, files)), PROBLEM, "is taken")
+    expect(port.look(machine(tmp_path / "free", WSL2)), OK, "is free")
     served = {"health": {"http": {"level": 0}}}
     running = machine(tmp_path, files, root=report(), agent=served)
     expect(port.look(running), OK, "served by gpud's agent")

@@ -13,7 +13,6 @@ from gpud.agent.regression.commands import BASELINE_ACCEPTED, BASELINE_RESET, Ch
 from gpud.core.alerts import SHORT
 from gpud.core.sample import StreamKey
 from tests import serving
-from tests.terminals import window
 from tests.verbs.decisions import (
     NOW_S,
     SUBMIT,
@@ -23,7 +22,7 @@ from tests.verbs.decisions import (
     snapshot,
     stream,
 )
-from tests.verbs.homes import called, gpud, running
+from tests.verbs.homes import Ran, called, running
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,47 +39,21 @@ def shown(home: Path, *streams: dict[str, Any]) -> list[str]:
 
 
 def test_baseline_shows_what_is_usual_and_how_the_present_compares(tmp_path: Path) -> None:
-    rate = stream(probe="triad", mode="triad", unit="bytes_per_second", usual=4e11, slowdown=1.25)
-    new = stream(uuid=None, usual=None, slowdown=None, judged=3, unit=None)
-    lines = shown(tmp_path, stream(), stream(version=2), rate, new)
-    assert [CELLS.split(line.strip()) for line in lines if "usual" not in line] == [
-        ["GPU 0"],
-        ["launch submit v1", "12.4 µs", "13.9 µs", "12 % slower", "1,200"],
-        ["launch submit v2", "12.4 µs", "13.9 µs", "12 % slower", "1,200"],
-        ["triad", "400 GB/s", "320 GB/s", "25 % slower", "1,200"],
-        ["CPU"],
-        ["launch submit v1", "-", "-", "-", "3"],
-    ]
-
-
-def test_baseline_of_the_first_minutes_says_how_many_runs_are_needed(tmp_path: Path) -> None:
-    learning = {"usual": None, "slowdown": None, "unit": None, "level": None}
-    streams = (stream(judged=2, **learning), stream(mode="roundtrip", judged=5, **learning))
-    (line,) = shown(tmp_path, *streams)
-    assert line.strip() == (
-        "What is usual is still being learned: 5 of 8 runs so far, of launch roundtrip; "
-        "the first 3 after a start do not count."
-    )
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"state": "learning"}, "learning, samples so far are too few"),
-        ({"state": "undecided", "limit": 0.08}, "undecided, samples so far are too few"),
-        ({"state": "regressed"}, "slower, over or accepted"),
-        ({"state": "regressed", "open": True}, "slower"),
-        ({"state": "no_change", "limit": 0.07}, "no change beyond ±7.0 %"),
-        ({"state": "none"}, "no verdict"),
-    ],
-)
-def test_baseline_shows_the_verdict_on_the_latest_driver(
-    tmp_path: Path, changes: dict[str, Any], words: str
-) -> None:
-    opened = [{"kind": "driver"}] if changes.pop("open", False) else []
     verdict = {"old_driver": "572.16", "new_driver": "576.02", "since_s": NOW_S, "samples": 12}
-    lines = shown(tmp_path, stream(open=opened, verdict={**verdict, **changes}))
-    assert lines[-1].endswith(f" 576.02 since 2025-10-09: {words}")
+    new = stream(uuid=None, usual=None, slowdown=None, level=None, judged=3, unit=None)
+    streams = (
+        stream(level=1e-5, verdict=verdict | {"state": "no_change", "limit": 0.07}),
+        stream(probe="triad", mode="triad", unit="bytes_per_second", usual=4e11, on_battery=True),
+        new,
+    )
+    lines = shown(tmp_path, *streams)
+    driver = "576.02: no change beyond ±7.0 %"
+    learning = "learning what is usual, {} of 8 runs so far"
+    assert [CELLS.split(line.strip()) for line in lines[1:]] == [
+        ["GPU 0", "launch submit", "12.4 µs", "12 % slower than usual", "1,200", driver],
+        ["GPU 0, on battery", "triad", "400 GB/s", learning.format(8), "1,200"],
+        ["CPU", "launch submit", "-", learning.format(3), "3"],
+    ]
 
 
 def test_baselines_are_chosen_by_gpu_probe_and_mode(tmp_path: Path) -> None:
@@ -101,23 +74,19 @@ def test_baselines_are_chosen_by_gpu_probe_and_mode(tmp_path: Path) -> None:
 
 
 def test_alert_a_probe_or_everything_is_accepted_by_name(tmp_path: Path) -> None:
-    table: list[tuple[str, str, Choice]] = [
-        (NAME[:6], "GPU 0 launch submit", Choice(UUID, "launch", "submit")),
-        ("launch submit", "launch submit", Choice(None, "launch", "submit")),
-        ("launch --gpu 0", "GPU 0 launch", Choice(UUID, "launch")),
-        ("--probe launch", "launch", Choice(None, "launch")),
-        (f"{NAME[:8]} --mode submit", "GPU 0 launch submit", Choice(UUID, "launch", "submit")),
-        ("--all", "everything", Choice()),
+    table: list[tuple[str, Choice]] = [
+        (NAME[:6], Choice(UUID, "launch", "submit")),
+        ("launch submit", Choice(None, "launch", "submit")),
+        ("launch --gpu 0", Choice(UUID, "launch")),
+        ("--probe launch", Choice(None, "launch")),
+        (f"{NAME[:8]} --mode submit", Choice(UUID, "launch", "submit")),
+        ("--all", Choice()),
     ]
-    with serving.agent(tmp_path, snapshot(), published=document()) as decisions:
-        for words, names, _ in table:
+    with serving.agent(tmp_path, snapshot()) as decisions:
+        for words, choice in table:
             ran = called(tmp_path, "baseline", "accept", *words.split())
-            assert (ran.code, ran.err) == (0, "")
-            assert ran.out == (
-                f"Accepted the current speed as usual for: {names}\n"
-                "  nothing of it is slower than usual\n"
-            )
-    assert decisions.made == [(BASELINE_ACCEPTED, choice) for _, _, choice in table]
+            assert ran == Ran(0, f"the current speed is usual from now on: {choice}\n", "")
+    assert decisions.made == [(BASELINE_ACCEPTED, choice) for _, choice in table]
     assert set(decisions.uids) == {os.geteuid()}
 
 
@@ -148,50 +117,6 @@ def test_name_that_fits_nothing_accepts_nothing_and_is_refused_with_what_there_i
     assert message in ran.err
     assert fix in ran.err
     assert decisions.made == []
-
-
-def test_accepted_streams_are_listed_in_a_pipe_and_those_still_learning(tmp_path: Path) -> None:
-    slower, new = stream(open=[{"kind": "driver"}]), stream(mode="graph", usual=None, slowdown=None)
-    trial = {"state": "learning", "new_driver": "576.02", "since_s": NOW_S, "samples": 2}
-    on_trial = stream(mode="pipelined", usual=None, slowdown=None, verdict=trial)
-    published = document(streams=[slower, new, on_trial])
-    with serving.agent(tmp_path, snapshot(), published=published) as decisions:
-        ran = called(tmp_path, "baseline", "accept", "--all")
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out == (
-        "Accepted the current speed as usual for: everything\n"
-        "  GPU 0 launch submit: 12.4 µs -> 13.9 µs, 12 % slower\n"
-        "  still learning, not accepted: GPU 0 launch graph\n"
-    )
-    assert decisions.made == [(BASELINE_ACCEPTED, Choice())]
-    published = document(streams=[stream(usual=None, slowdown=None), new])
-    with serving.agent(tmp_path, snapshot(), published=published) as decisions:
-        ran = called(tmp_path, "baseline", "accept", "launch", "submit")
-    assert (ran.code, ran.out) == (1, "")
-    assert "what is usual is still being learnt: GPU 0 launch submit\n" in ran.err
-    assert "fix: wait for more runs; `" in ran.err
-    assert decisions.made == []
-
-
-@pytest.mark.parametrize(("answer", "accepted"), [("y", 1), ("", 0)])
-def test_streams_to_accept_are_listed_on_a_terminal_and_a_person_agrees(
-    tmp_path: Path, answer: str, accepted: int
-) -> None:
-    slower, usual = stream(open=[{"kind": "driver"}]), stream(mode="graph", slowdown=1.0)
-    published = document(streams=[slower, usual])
-    with (
-        serving.agent(tmp_path, snapshot(), published=published) as decisions,
-        window(gpud(tmp_path, "baseline", "accept")) as terminal,
-    ):
-        terminal.expect(r"This accepts the current speed as usual for: everything\r\n")
-        terminal.expect(r"  GPU 0 launch submit: 12\.4 µs -> 13\.9 µs, 12 % slower\r\n")
-        terminal.expect(r"Accept\? \[y/N\] ")
-        assert "graph" not in terminal.everything
-        assert decisions.made == []
-        terminal.send(f"{answer}\n")
-        terminal.expect("Accepted the" if accepted else r"Nothing was accepted\.")
-        assert terminal.ended() == 0
-    assert [choice for _, choice in decisions.made] == [Choice()] * accepted
 
 
 def test_reset_needs_a_choice(tmp_path: Path) -> None:

@@ -77,56 +77,47 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Window]:
         yield shown
 
 
-def test_tab_lists_the_probes_before_anything_is_typed(shell: Window) -> None:
-    shell.send("gpud probe \t\t")
-    shell.expect(r"(?s)cpu_matmul.*nbody|nbody.*cpu_matmul")  # a shell may fill columns first
-
-
-@pytest.mark.parametrize(
-    ("typed", "completed"),
-    [
-        ("gpud stat", "gpud status "),
-        ("gpud status --wat", "gpud status --watch "),
-        ("gpud probe nbo", "gpud probe nbody "),
-        ("gpud probe launch nbo", "gpud probe launch nbody "),
-        ("gpud alerts test webh", "gpud alerts test webhook "),
-        ("gpud history export -o hist", "gpud history export -o history.csv "),
-        ("gpud history --mode roundtrip_", "gpud history --mode roundtrip_cold "),
-        (f"gpud alerts ack {FIRES[:3]}", f"gpud alerts ack {FIRES[:8]} "),
-        (f"gpud baseline accept {FIRES[:3]}", f"gpud baseline accept {FIRES[:8]} "),
-        ("gpud baseline accept cpu_c", "gpud baseline accept cpu_call "),
-        ("gpud baseline accept launch pipelined_", "gpud baseline accept launch pipelined_cold "),
-        ("gpud status --sho", "gpud status --short "),
-        ("gpud probe --gpu 1", "gpud probe --gpu 17 "),
-        ("gpud history --gpu c", "gpud history --gpu cpu "),
-        (f"gpud gpus forget {UUID[:9]}", f"gpud gpus forget {UUID} "),
-    ],
+COMPLETED = (
+    ("gpud stat", "gpud status "),
+    ("gpud probe launch nbo", "gpud probe launch nbody "),
+    ("gpud alerts test webh", "gpud alerts test webhook "),
+    ("gpud capture -o hist", "gpud capture -o history.csv "),
+    ("gpud history --mode roundtrip_", "gpud history --mode roundtrip_cold "),
+    (f"gpud alerts ack {FIRES[:3]}", f"gpud alerts ack {FIRES[:8]} "),
+    (f"gpud baseline accept {FIRES[:3]}", f"gpud baseline accept {FIRES[:8]} "),
+    ("gpud baseline accept launch pipelined_", "gpud baseline accept launch pipelined_cold "),
+    ("gpud status --sho", "gpud status --short "),
+    ("gpud probe --gpu 1", "gpud probe --gpu 17 "),
+    ("gpud history --gpu c", "gpud history --gpu cpu "),
+    (f"gpud gpus forget {UUID[:9]}", f"gpud gpus forget {UUID} "),
 )
-def test_tab_completes(shell: Window, typed: str, completed: str) -> None:
+
+
+def test_tab_completes_verbs_options_and_names_that_the_agent_knows(shell: Window) -> None:
+    for typed, completed in COMPLETED:
+        completes(shell, typed, completed)
+
+
+def completes(shell: Window, typed: str, completed: str) -> None:
     shell.send(f"{typed}\t")
     # What a shell redraws may come in pieces; what counts is what it hands to the command.
     shell.expect(completed.rpartition(" ")[0].rpartition(" ")[2][len(typed.rpartition(" ")[2]) :])
     shell.send("\r")
     shell.expect(f"got:{completed.removeprefix('gpud ').strip()}\r\n")
+    shell.expect(PROMPT)
 
 
-@pytest.mark.parametrize("kind", ["fifo", "link to /dev/zero", "endless file"])
-def test_tab_returns_whatever_stands_in_place_of_the_status(
-    shell: Window, tmp_path: Path, kind: str
-) -> None:
+def test_tab_returns_whatever_stands_in_place_of_the_status(shell: Window, tmp_path: Path) -> None:
     path = tmp_path / "run/gpud/agent.json"
-    path.unlink()
-    if kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "endless file":
-        path.touch()
-        os.truncate(path, 1 << 40)
-    else:
-        path.symlink_to("/dev/zero")
-    shell.send("gpud baseline accept cpu_c\t")
-    shell.expect("all")
-    shell.send("\r")
-    shell.expect("got:baseline accept cpu_call\r\n")
+    for put in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), endless):
+        path.unlink()
+        put(path)
+        completes(shell, "gpud baseline accept cpu_c", "gpud baseline accept cpu_call ")
+
+
+def endless(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 40)
 
 
 @pytest.mark.parametrize("name", SHELLS)

@@ -51,7 +51,7 @@ def test_show_prints_every_setting_in_force_and_no_secret(home: Path) -> None:
     assert ran.code == 0
     for line in (
         'http.basic_auth_users = {"alice": "<hidden>"}',
-        'alerts.webhook_urls = ["https://<hidden>@hooks.example/<hidden>"]',
+        'alerts.webhook_urls = ["<hidden>"]',
         'alerts.command = ["/bin/true", "<hidden>", "<hidden>"]',
         "schedule.small_interval_s = 30.0",
         'http.listen = "127.0.0.1:9945"',
@@ -87,57 +87,10 @@ def test_check_names_settings_that_cannot_be_used(home: Path, text: str, words: 
         assert not (home / "run/gpud/root.pid").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("[probes]\ndisabled = ['lunch']\n", "no probe lunch; did you mean launch?"),
-        ("[alerts]\ndisabled = ['tost']\n", "no sink tost; did you mean toast?"),
-    ],
-)
-def test_check_names_what_is_disabled_and_does_not_exist(home: Path, text: str, words: str) -> None:
-    configured(home, text)
-    ran = called(home, "config", "check")
-    assert (ran.code, ran.out) == (1, "")
-    assert words in ran.err
-    assert "\n  fix: " in ran.err
-
-
-def test_check_is_one_document_too(home: Path) -> None:
-    def document(text: str, code: int) -> dict[str, Any]:
-        configured(home, text)
-        ran = called(home, "config", "check", "--json")
-        assert (ran.code, ran.err) == (code, "")
-        read: dict[str, Any] = json.loads(ran.out)
-        assert read.pop("schema_version") == 1
-        return read
-
-    config = str(home / "etc/gpud/gpud.toml")
-    well = {"state": "ok", "files": [config], "problems": [], "notes": []}
-    assert document("", 0) == well
-    found = document("[probes]\ndisabled = ['lunch']\n", 1)
-    assert (found["state"], len(found["problems"])) == ("problem", 1)
-    assert "did you mean launch?" in found["problems"][0]["message"]
-    assert "launch" in found["problems"][0]["fix"]
-    assert "is no longer a setting" in document("[http]\nmax_connections = 3\n", 0)["notes"][0]
-    broken = document("[http\n", 2)
-    assert (broken["state"], broken["files"]) == ("problem", [])
-    assert "not valid TOML" in broken["problems"][0]["message"]
-    assert broken["problems"][0]["fix"] is None
-
-
 def test_file_of_the_notepad_of_windows_is_read(home: Path) -> None:
     configured(home, "\ufeff[log]\nlevel = 'error'\n")
     assert 'log.level = "error"' in called(home, "config", "show").out
     assert called(home, "config", "check").code == 0
-
-
-def test_check_names_each_file_that_it_has_read(home: Path) -> None:
-    config, hidden = configured(home, ""), secrets(home, HIDDEN)
-    ran = called(home, "config", "check")
-    assert (ran.code, ran.out) == (0, f"{config} is valid\n{hidden} is valid\n")
-    for gone, words in ((config, f"{hidden} is valid\n"), (hidden, "the defaults hold")):
-        gone.unlink()
-        assert words in called(home, "config", "check").out
 
 
 def test_secret_in_a_file_for_everybody_fails_the_check(home: Path) -> None:
@@ -157,9 +110,7 @@ def test_secret_in_a_file_for_everybody_fails_the_check(home: Path) -> None:
 @needs_root
 def test_user_who_may_not_read_the_secrets_is_shown_and_checked_the_rest(home: Path) -> None:
     path = secrets(home, HIDDEN, mode=0o600)
-    assert 'alerts.webhook_urls = ["https://chat.example/<hidden>"]' in (
-        called(home, "config", "show").out
-    )
+    assert 'alerts.webhook_urls = ["<hidden>"]' in (called(home, "config", "show").out)
     ran = started(home, "config", "show", nobody=True)
     assert (ran.code, "alerts.webhook_urls" in ran.out) == (0, False)
     assert 'log.level = "debug"' in ran.out

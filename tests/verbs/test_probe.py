@@ -26,7 +26,7 @@ from gpud.core.sample import (
     Unit,
 )
 from gpud.requests import NotRunLine, RanLine, Usual
-from gpud.verbs.probe_outcome import ProbeOutcome, percent
+from gpud.verbs.probe_outcome import ProbeOutcome
 from tests.standins.build import build_libcuda
 from tests.verbs.homes import called, configured, started
 
@@ -100,41 +100,22 @@ def test_result_is_a_median_and_the_spread_of_calls_or_of_runs(
     assert (result.runs, result.n) == (len(medians), calls * len(medians))
     assert result.value == pytest.approx(value)
     assert result.spread == (spread if spread is None else pytest.approx(spread))
-    assert (f"median of {len(medians)} runs' medians" in text(made)) is (repeats > 1)
 
 
-def test_clock_that_a_kernel_read_stands_below_the_figures_of_its_gpu() -> None:
-    ran = launched(sample(1e-3, n=7))
-    clocked = ran.report.conditions | {"sm_clock_hertz": 1.8304e9}
-    report = replace(ran.report, conditions=clocked)
-    made = outcome(RanLine(repeat=1, gpu=0, report=report, usual={}))
-    assert "SM clock meanwhile: launch 1830 MHz" in text(made)
-    assert "SM clock" not in text(outcome(ran))
-
-
-def test_two_modes_are_two_lines_and_no_mean() -> None:
+def test_two_modes_of_a_distribution_are_two_figures_with_their_shares() -> None:
     results = outcome(launched(sample(1e-5)), launched(sample(2e-5), gpu=SECOND)).results()
-    assert [(r.gpu, r.value) for r in results] == [(0, 1e-5), (1, 2e-5)]
+    assert [(r.gpu, r.value, r.peaks) for r in results] == [(0, 1e-5, ()), (1, 2e-5, ())]
     double = replace(sample(9e-6), peaks=(Peak(5e-6, 0.62), Peak(12e-6, 0.38)))
-    made = outcome(launched(double))
-    assert [(r.value, r.share) for r in made.results()] == [(5e-6, 0.62), (12e-6, 0.38)]
-    drawn = text(made)
-    assert re.search(r"submit \(62 %\) +5 µs .*\n +submit \(38 %\) +12 µs", drawn)
-    assert "9 µs" not in drawn.partition("value:")[0]
-    other = replace(sample(9e-6), peaks=(Peak(7e-6, 0.5), Peak(14e-6, 0.5)))
-    runs = [launched(each, repeat=n) for n, each in enumerate((double, sample(5e-6), other), 1)]
-    results = outcome(*runs).results()
-    assert [(r.runs, r.share) for r in results] == [(1, None), (2, 0.56), (2, 0.44)]
-    assert [r.value for r in results] == pytest.approx([5e-6, 6e-6, 13e-6])
+    assert re.search(r"submit +5 µs \(62 %\) / 12 µs \(38 %\) ", text(outcome(launched(double))))
 
 
 @pytest.mark.parametrize(
     ("usual", "words"),
     [
-        (Usual(10e-6, 6), "+3.0 % (n 6)"),
-        (None, "no baseline (0 of 5 runs so far): launch on GPU 0\n"),
-        (Usual(1e-5, 4), "no baseline (4 of 5 runs so far): launch on GPU 0\n"),
-        (Usual(0.0, 5), "no baseline (the history says 0): launch on GPU 0\n"),
+        (Usual(10e-6, 6), "+3.0 % (n 6)\n"),
+        (None, "0 of 5 runs\n"),
+        (Usual(1e-5, 4), "4 of 5 runs\n"),
+        (Usual(0.0, 5), "the history says 0\n"),
     ],
 )
 def test_figure_stands_beside_its_baseline_or_the_reason_why_there_is_none(
@@ -142,19 +123,8 @@ def test_figure_stands_beside_its_baseline_or_the_reason_why_there_is_none(
 ) -> None:
     made = outcome(launched(sample(10.3e-6), usual=usual))
     (result,) = made.results()
-    assert (result.baseline is None) is words.startswith("no baseline")
+    assert (result.baseline is None) is ("%" not in words)
     assert words in f"{text(made)}\n"
-
-
-def test_gpus_without_a_baseline_are_named() -> None:
-    samples = sample(1e-5), sample(2e-5, mode="roundtrip")
-    others = launched(*samples, gpu=SECOND, usual=Usual(1e-5, 1))
-    made = outcome(launched(*samples), others)
-    lines = [line for line in text(made).splitlines() if line.startswith("no baseline")]
-    assert lines == [
-        "no baseline (0 of 5 runs so far): launch on GPU 0, launch roundtrip on GPU 1",
-        "no baseline (1 of 5 runs so far): launch submit on GPU 1",
-    ]
 
 
 def test_failures_gaps_and_skips_stand_below_the_figures_each_text_and_fix_once() -> None:
@@ -171,7 +141,6 @@ def test_failures_gaps_and_skips_stand_below_the_figures_each_text_and_fix_once(
     assert "missing: launch graph on GPU 0: unsupported: the driver has no graphs" in shown
     assert "unsettled: launch on GPU 0: the clocks had not settled" in shown
     assert "not run: nbody on GPU 0: process 7 has the GPU\n  fix: wait" in shown
-    assert shown.count("fix:") == 2
     damaged = outcome(run, run, no_history="it is \x07damaged")
     assert text(damaged).count(r"no baseline: it is \x07damaged") == 1
     absent = Failure(Reason.LIBRARY_MISSING, "libcuda.so.1: no such file", advice="install it")
@@ -187,7 +156,7 @@ def not_run(probe: str, skip: Skip, detail: str) -> NotRunLine:
 def test_run_that_has_ended_is_a_line_with_each_figure_beside_its_baseline() -> None:
     made = outcome()
     ran = launched(sample(12e-6), sample(24e-6, mode="roundtrip"), usual=Usual(10e-6, 30))
-    assert made.brief(ran) == "submit 12 µs +20 %, roundtrip 24 µs"
+    assert made.brief(ran) == "submit 12 µs +20.0 %, roundtrip 24 µs"
     assert made.brief(failed("launch", HUNG)) == "failed: hung"
 
 
@@ -207,7 +176,7 @@ def test_distribution_has_the_calls_of_all_repeats_and_fits_the_screen() -> None
     made = outcome(*(launched(sample(1e-5, around=0.5), repeat=n) for n in range(1, 6)))
     assert "505 calls: p50 10 µs" in text(made)
     assert max(map(len, text(made).splitlines())) <= 80
-    assert "calls" not in text(outcome(launched(sample(1e-5, n=19))))
+    assert "calls:" not in text(outcome(launched(sample(1e-5, n=19))))
 
 
 def test_document_is_json_with_every_run_and_the_results() -> None:
@@ -215,7 +184,7 @@ def test_document_is_json_with_every_run_and_the_results() -> None:
     read = json.loads(json.dumps(made.document(), allow_nan=False))
     assert (read["schema_version"], read["interrupted"], read["repeat"]) == (1, True, 2)
     assert [run["repeat"] for run in read["runs"]] == [1, 2]
-    assert read["results"][0]["no_baseline"] == "0 of 5 runs so far"
+    assert read["results"][0]["no_baseline"] == "0 of 5 runs"
 
 
 @pytest.mark.parametrize(
@@ -245,30 +214,13 @@ def test_gpus_are_named_and_a_name_that_fits_none_or_several_lists_them(
     assert r"0 RTX \x1b[2J4070 GPU-aaaa-1; 1 RTX 2000 Ada GPU-aabb-2" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("ratio", "words"),
-    [
-        (0.034, "+3.4 %"),
-        (-0.0999, "-10 %"),
-        (0.0994, "+9.9 %"),
-        (1.5, "+150 %"),
-        (0.0004, "0.0 %"),
-        (-0.0004, "0.0 %"),
-    ],
-)
-def test_difference_has_its_sign_and_two_figures_or_so(ratio: float, words: str) -> None:
-    assert percent(ratio, signed=True) == words
-
-
 def test_probes_are_listed_without_running_any_or_taking_the_lock(tmp_path: Path) -> None:
     (tmp_path / "run/gpud/gpu.lock").mkdir(parents=True)  # nothing could open it for writing
     shown = called(tmp_path, "probe", "--list").out
     assert re.search(
-        r"^nbody +cuda +large +at most \d+ s, \S+ s of it GPU time$", shown, re.MULTILINE
+        r"^nbody: cuda, large, at most \d+ s, \S+ s of it GPU time$", shown, re.MULTILINE
     )
     assert "modes: host_to_device, device_to_host" in shown
-    first = [line for line in shown.splitlines() if not line.startswith(" ")]
-    assert len({len(re.split(r"(?<= )(?=cuda |cpu )", line)[0]) for line in first}) == 1
     read = json.loads(called(tmp_path, "probe", "--list", "--json").out)
     assert read["schema_version"] == 1
     names = {probe["name"] for probe in read["probes"]}

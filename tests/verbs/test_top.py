@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
     from pathlib import Path
 
-STYLE = re.compile(r"\x1b\[[0-9;]*m")
-SEQUENCE = re.compile(r"\x1b(?:\[[<>=?]?[0-9;]*\$?[a-zA-Z]|[()][A-Z0-9])")
 COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?[34][0-8](?:;[0-9;]*)?m")
-KEYS = "q leave g GPU s sort z zoom a ack p probe ? help"
+KEYS = "q leave g GPU s sort z zoom a ack p probe"
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -107,7 +105,7 @@ def test_gpu_its_processes_figures_and_keys_are_on_one_screen(tmp_path: Path) ->
     assert feed.connected == 0
 
 
-def test_each_key_does_what_the_help_says(tmp_path: Path) -> None:
+def test_each_key_does_what_the_last_row_says(tmp_path: Path) -> None:
     feed = Feed(sent(GpuProcess(7_000_001, "C", 5 << 20), GpuProcess(7_000_002, "G", 9 << 20)))
     with shown(tmp_path, feed) as (terminal, _):
         terminal.expect(r"7000002 G[^\n]*\n.*7000001 C")
@@ -119,10 +117,6 @@ def test_each_key_does_what_the_help_says(tmp_path: Path) -> None:
         terminal.send("g")
         see(terminal, "GPU 1: ")
         see(terminal, "Processes: |none")
-        terminal.send("?")
-        see(terminal, "acknowledge the alert that stands first")
-        terminal.send("?")
-        see(terminal, "GPU 1: ")
         terminal.send("a")
         see(terminal, "no alert waits for you")
         terminal.send("\x03")

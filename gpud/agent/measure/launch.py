@@ -106,7 +106,6 @@ class Launcher:
         contexts: GpuContexts | None = None,
     ) -> None:
         self.lock_path = lock_path
-        self.jobs = 0
         self.breaker = breaker or Breaker()
         self.standing = Standing()
         self._board = board
@@ -332,7 +331,6 @@ class Launcher:
 
     def _begin(self, server: ServedChild, work: Work, overdue_s: float) -> None:
         """Note the job that a child gets next, also for an agent that is started meanwhile."""
-        self.jobs += 1
         os.pwrite(server.memory.fileno(), bytes(progress.DRAFT), 0)
         if server.lock is not None and server.child.reference is not None:
             note_holder(server.lock, Holder(server.child.reference, overdue_s, work.what))

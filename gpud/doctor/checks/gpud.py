@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpud import portholder, settings_files
+from gpud import settings_files
 from gpud.core.errors import ConfigError
 from gpud.core.health import Level
+from gpud.core.proc import listening
 from gpud.core.report import RootReport
 from gpud.core.settings import GROUP, config_path
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
@@ -105,15 +106,13 @@ def port(machine: Machine) -> Finding:
     if machine.root is not None and health is None:  # it may listen before it says so
         evidence = f"{http.listen}: the agent has not said yet whether it listens there"
         return unknown(evidence, "ask again in a moment")
-    listener = portholder.listener_of(http.port, machine.at("/"))  # no connection is made
     number = http.port + 1 & 0xFFFF or 9946
-    fix = f'stop it, or choose another: [http] listen = "127.0.0.1:{number}"'
+    another = f'choose another: [http] listen = "127.0.0.1:{number}"'
+    fix = f"stop the program that `sudo ss -ltnp` names (of this distribution alone), or {another}"
     if health is not None:
-        evidence = health.detail or f"{http.listen} cannot be had"
-        if health.reason == portholder.IN_USE and listener != portholder.UNNAMED:
-            evidence = portholder.taken_message(http.listen, listener)
         make = problem if health.level == Level.FAILED else advice
-        return make(evidence, health.fix or fix)
-    if http.port == 0 or listener is None:
+        return make(health.detail or f"{http.listen} cannot be had", health.fix or fix)
+    tables = (machine.text(table) or "" for table in ("/proc/net/tcp", "/proc/net/tcp6"))
+    if not any(listening(table, http.port) for table in tables):  # no connection is made
         return ok(f"{http.listen} is free")
-    return problem(f"{http.listen} is held by {listener}, and gpud is not running", fix)
+    return problem(f"{http.listen} is taken, and gpud is not running", fix)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, cast
 import uvicorn
 from msgspec.structs import replace
 
-from gpud import portholder
 from gpud.agent.serve.http.access import AccessControl, RefusalCounter
 from gpud.agent.serve.http.certificate import Certificate, unusable
 from gpud.agent.serve.http.connection import Connection, ConnectionLimits, ConnectionPool
@@ -120,7 +119,7 @@ class HttpService:
 def bind(host: str, port: int) -> socket.socket:
     """Open the listening socket.
 
-    Errors: ``ListenError`` naming the address and, when /proc tells, the process that has it.
+    Errors: ``ListenError`` naming the address.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio disables Nagle's algorithm only where it sees IPPROTO_TCP; else a body waits 40 ms.
@@ -135,12 +134,14 @@ def bind(host: str, port: int) -> socket.socket:
         listener.close()
         if error.errno == errno.EADDRINUSE:
             raise ListenError(
-                portholder.taken_message(f"{host}:{port}", portholder.listener_of(port)),
-                reason=portholder.IN_USE,
-                fix="stop that program, and gpud takes the address as soon as it is free; or set "
-                "[http] listen to another port, then `sudo gpud restart`",
+                f"{host}:{port} is taken by another program or distribution",
+                reason="address_in_use",
+                fix=f"`sudo ss -ltnp 'sport = :{port}'` names a program of this distribution: stop "
+                "it, and gpud takes the address as soon as it is free; or set [http] listen to "
+                "another port, then `sudo gpud restart`",
             ) from error
-        raise ListenError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        message = f"cannot listen on {host}:{port}: {error.strerror}"
+        raise ListenError(message, reason="cannot_listen") from error
     listener.setblocking(False)
     return listener
 

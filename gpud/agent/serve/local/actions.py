@@ -119,8 +119,7 @@ class Actions:
         self, request: AcceptRequest, uid: int
     ) -> AsyncGenerator[AnswerLine | bytes, None]:
         for choice in choosing.accepted(self._read(), request):
-            if not request.preview:
-                await self._regression.decide(BASELINE_ACCEPTED, uid, choice)
+            await self._regression.decide(BASELINE_ACCEPTED, uid, choice)
             yield _line(choice)
 
     async def _reset(

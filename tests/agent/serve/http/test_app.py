@@ -68,8 +68,7 @@ def test_response_on_a_kept_connection_is_sent_at_once() -> None:
 def test_address_that_is_taken_or_not_ours_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         number = holder.getsockname()[1]
-        words = rf"127.0.0.1:{number} is taken by \S+ \(process \d+\)"
-        with pytest.raises(ListenError, match=words) as caught:
+        with pytest.raises(ListenError, match=rf"127.0.0.1:{number} is taken by ") as caught:
             bind("127.0.0.1", number)
     assert caught.value.reason == "address_in_use"
     with pytest.raises(ListenError, match=r"cannot listen on 192\.0\.2\.1") as caught:
