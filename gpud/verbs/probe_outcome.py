@@ -26,7 +26,7 @@ FEWEST_RUNS: Final = 5
 """Fewer runs in the history are no baseline."""
 FEWEST_CALLS: Final = 20
 """Fewer calls have no distribution to show."""
-COLUMNS: Final = ("probe", "mode", "value", "spread", "against baseline")
+COLUMNS: Final = ("probe", "mode", "value", "spread", "baseline")
 LONGEST_BAR: Final = 40
 LEGEND: Final = (
     "value: median of the calls, or of the runs' medians; spread: from p10 to p90, or",
@@ -221,7 +221,7 @@ def _table(outcome: ProbeOutcome) -> Iterator[str]:
 
 def _cells(result: ProbeResult) -> tuple[str, ...]:
     unit, peaks = result.unit, result.peaks
-    modes = " / ".join(f"{human(p.value, unit)} ({100 * p.share:.0f} %)" for p in peaks)
+    modes = ", ".join(f"{human(p.value, unit)} {100 * p.share:.0f} %" for p in peaks)
     value = modes or human(result.value, unit, result.mode)
     spread = "" if result.spread is None else f"{100 * result.spread:.1f} %"
     against = result.no_baseline or "-"

@@ -151,7 +151,7 @@ def test_a_terminal_shows_a_line_for_each_run_then_the_table_and_the_distributio
         assert begun == f"{name} ({repeat} of 2) ..."
         assert ended.startswith("  submit ")
     # No figure lies between the two modes of the distribution.
-    modes = r"submit +([\d.]+) µs \((\d+) %\) / ([\d.]+) µs \((\d+) %\)"
+    modes = r"submit +([\d.]+) µs (\d+) %, ([\d.]+) µs (\d+) %"
     (drawn,) = filter(None, (re.search(f"launch +{modes}", text) for text in shown))
     quick_us, quick_share, slow_us, slow_share = map(float, drawn.groups())
     assert 98 <= quick_share + slow_share <= 102
