@@ -70,10 +70,10 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
         yield made
 
 
-def hangs(sweep: Sweep) -> list[Hang]:
-    """Every function at its first call, and in the middle where it is called often."""
+def hangs(sweep: Sweep, functions: list[str]) -> list[Hang]:
+    """Functions at their first call, and in the middle where one is called often."""
     found = []
-    for function in CALLED:
+    for function in functions:
         subject = sweep.prober(function)
         calls = sweep.clean[subject].calls
         closed = max(at for at, name in enumerate(calls) if name == "cuCtxSynchronize")
@@ -152,11 +152,12 @@ def assert_named(hang: Hang, report: RunReport) -> None:
     assert report.conditions["probe_version"], hang
 
 
+@pytest.mark.parametrize("each", [3, pytest.param(1, marks=pytest.mark.soak)])
 def test_hang_at_any_call_blocks_no_other_task_and_opens_the_breaker(
-    sweep: Sweep, tmp_path: Path
+    sweep: Sweep, tmp_path: Path, each: int
 ) -> None:
     cases = {}
-    for number, hang in enumerate(hangs(sweep)):
+    for number, hang in enumerate(hangs(sweep, CALLED[::each])):
         own = tmp_path / str(number)
         script = f"{devices(hang.subject)}log {own}/calls\nhang {hang.function} {hang.after}\n"
         cases[hang] = linked(sweep.library(hang.subject), own, script)

@@ -152,10 +152,11 @@ async def recovers(hung: Hung) -> None:
     hung.launcher.close()
 
 
+@pytest.mark.parametrize("each", [4, pytest.param(1, marks=pytest.mark.soak)])
 def test_hang_at_any_call_sends_no_signal_and_is_over_when_the_process_ends(
-    sweep: Sweep, tmp_path: Path, clock: Clock
+    sweep: Sweep, tmp_path: Path, clock: Clock, each: int
 ) -> None:
-    functions = list(enumerate(CALLED))
+    functions = list(enumerate(CALLED[::each]))
 
     async def story(part: list[tuple[int, str]]) -> None:
         cases = [

@@ -63,6 +63,7 @@ def evaluate(tool: Tool) -> None:
     assert not tool.ill()
 
 
+@pytest.mark.soak
 def test_scraped_fleet_reports_one_slow_driver_while_machines_sleep_and_leave(
     fleet: Fleet, tmp_path: Path
 ) -> None:

@@ -75,7 +75,7 @@ def test_a_dockerd_killed_again_and_again_is_back_each_time_without_a_back_off(
 ) -> None:
     supervised.settings = {"dockerd": dockerd.settings()}
     supervised.start()
-    for number in range(8):
+    for number in range(5):
         # Killed before root has seen it answer, one has failed to start.
         status = supervised.when(
             lambda r, kills=number: running(r) and sum(r["dockerd"]["restarts"].values()) == kills,  # type: ignore[misc]
@@ -83,10 +83,10 @@ def test_a_dockerd_killed_again_and_again_is_back_each_time_without_a_back_off(
         )
         os.kill(status["dockerd"]["process"]["pid"], signal.SIGKILL)
     status = supervised.when(
-        lambda r: running(r) and sum(r["dockerd"]["restarts"].values()) == 8, "its restarts"
+        lambda r: running(r) and sum(r["dockerd"]["restarts"].values()) == 5, "its restarts"
     )
     assert dockerd.answers()
-    assert status["dockerd"]["restarts"] == {"killed": 8}
+    assert status["dockerd"]["restarts"] == {"killed": 5}
 
 
 def test_next_supervisor_adopts_the_dockerd_of_a_stopped_supervisor(
@@ -169,7 +169,7 @@ def test_a_silent_dockerd_at_work_is_left_alone_until_it_idles(
             plugin.silence()
             earlier = supervised.when(lambda r: r["dockerd"]["state"] == "unresponsive", "silence")
             later = supervised.when(
-                lambda r: r["beat_s"] > earlier["beat_s"] + 8, "many more looks"
+                lambda r: r["beat_s"] > earlier["beat_s"] + 4, "many more looks"
             )
             assert later["dockerd"]["state"] == "unresponsive"
             assert later["dockerd"]["process"] == first

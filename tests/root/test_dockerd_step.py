@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from gpud.core.clock import Instant
 from gpud.core.report import Owner, ProcessRef
+from gpud.core.sections import DockerdSettings
 from gpud.root.dockerd_facts import (
     Action,
     Activity,
@@ -23,7 +25,7 @@ from gpud.root.dockerd_facts import (
     last_words,
 )
 from gpud.root.dockerd_rules import binary_missing
-from gpud.root.dockerd_step import KILLS_FORGIVEN, due, step
+from gpud.root.dockerd_step import KILLS_FORGIVEN, POLICIES, due, step
 
 LIMITS = Limits(start_timeout_s=60, hung_after_s=30, kill_after_s=10)
 FIRST, TWO = ProcessRef(10, 100), ProcessRef(11, 200)
@@ -91,6 +93,16 @@ def test_every_memory_and_observation_has_an_answer_and_no_policy_can_do_harm(
         idle = observation.activity is not None and not observation.activity.active
         hung = observation.api not in (Api.ANSWERS, Api.DENIED) and idle
         assert hung or observation.containerd is Containerd.OWN_IS_GONE
+
+
+def test_policies_are_those_that_the_settings_name() -> None:
+    assert tuple(POLICIES) == get_args(get_type_hints(DockerdSettings)["policy"])
+
+
+@given(observation=LOOKS)
+def test_auto_leaves_alone_what_somebody_else_owns(observation: DockerdObservation) -> None:
+    if observation.owner not in (Owner.GPUD, Owner.NONE):
+        assert POLICIES["auto"](observation, Memory(), LIMITS, 1e6) is Action.NOTHING
 
 
 def test_the_complaint_is_the_last_error_not_the_last_line() -> None:

@@ -107,8 +107,7 @@ def _below(target: str, root: str) -> bool:
     return root != "/" and (target == root or target.startswith(f"{root}/"))
 
 
-@pytest.mark.parametrize("setting", ["use_pty", "!use_pty"])
-@pytest.mark.parametrize("how", ["typed", "by the hook"])
+@pytest.mark.parametrize(("setting", "how"), [("use_pty", "by the hook"), ("!use_pty", "typed")])
 def test_the_terminal_may_close_and_the_relay_keeps_the_distribution(
     gpud: World, setting: str, how: str
 ) -> None:

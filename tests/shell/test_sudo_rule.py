@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +13,7 @@ from tests.shell.world import ROOT_PATH, STRANGER, USER, World
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    import subprocess
+    from pathlib import Path
 
 GPUD = "/opt/gpud/bin/gpud"
 ALLOWED = ("up", "down", "restart")
@@ -100,23 +102,30 @@ HARMLESS = {
 }
 
 
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("evil") / "evil.so"
+    command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(made)]
+    subprocess.run(command, input=LIBRARY, text=True, check=True)
+    return made
+
+
 @pytest.fixture
-def evil(machine: World) -> World:
+def evil(machine: World, library: Path) -> World:
     """Give a machine whose user has prepared everything that could be picked up by root."""
     for module in ("gpud/__init__", "sitecustomize", "usercustomize", "structlog"):
         machine.own(f"{EVIL}/{module}.py", PAYLOAD)
-    [library] = machine.path("/opt/gpud/lib").glob("python*")
+    [packages] = machine.path("/opt/gpud/lib").glob("python*")
     for module in ("__init__", "__main__", "cli"):
-        machine.own(f"{EVIL}/lib/{library.name}/site-packages/gpud/{module}.py", PAYLOAD)
+        machine.own(f"{EVIL}/lib/{packages.name}/site-packages/gpud/{module}.py", PAYLOAD)
     machine.own(f"{EVIL}/pyvenv.cfg", machine.path("/opt/gpud/pyvenv.cfg").read_text())
     for program in ("run", "dockerd", "gpud-test-dockerd", "sh", "python", "gpud.copy/gpud"):
         machine.own(f"{EVIL}/{program}", f"#!/bin/sh\ntouch {MARKER} 2>/dev/null\n", 0o755)
-    machine.own(f"{EVIL}/evil.c", LIBRARY)
+    shutil.copy(library, machine.path(f"{EVIL}/evil.so"))
     prepared = machine.run(
         "sh",
         "-ec",
-        f"cd {EVIL}; cc -shared -fPIC -o evil.so evil.c; mkdir -p bin;"
-        f"ln -s /opt/gpud/bin/python bin/python; ln -s {GPUD} bin/gpud",
+        f"cd {EVIL}; mkdir -p bin;ln -s /opt/gpud/bin/python bin/python; ln -s {GPUD} bin/gpud",
     )
     assert prepared.returncode == 0, prepared.stderr
     return machine
