@@ -37,7 +37,7 @@ def only(*names: str) -> dict[str, Any]:
 LIBFAKETIME = next(iter(Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None)
 QUICK: dict[str, dict[str, Any]] = {
     "dockerd": {"policy": "off"},
-    "probes": only("cpu_call", "cpu_matmul", "launch", "nbody", "triad"),
+    "probes": only("cpu_call", "launch"),
     "nvml": {"library": "/nonexistent/libnvidia-ml.so.1"},
     "cuda": {"library": "/nonexistent/libcuda.so.1"},
     "schedule": {

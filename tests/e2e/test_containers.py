@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.e2e.program import cuda, program
+from tests.e2e.program import cuda, only, program
 from tests.root.sample import PRINTED, gpu_docker, usable
 from tests.waiting import until
 
@@ -33,6 +33,7 @@ def test_the_containers_figure_is_published_compared_and_kept() -> None:
             "dockerd": {**gpu.dockerd.settings(policy="observe"), "args": []},
             "containers": {"image": image, "first_after_s": 0.0},
             "cuda": cuda(gpud.home),
+            "probes": only("nbody"),
         }
         gpud.start()
         gpud.status_when(lambda d: (d["cuda"] or {}).get("devices"), "the GPUs")

@@ -36,6 +36,7 @@ def assert_said_in_the_log_and_as_a_metric(gpud: Program, component: str, reason
 
 
 def test_without_any_gpu_the_cpu_is_measured_and_no_gpu_is_pretended(gpud: Program) -> None:
+    gpud.settings["probes"] = only("cpu_call", "cpu_matmul", "launch")
     gpud.start()
     health = gpud.health("cuda", 2, "library_missing")
     assert "/nonexistent/libcuda.so.1" in health["detail"]

@@ -15,7 +15,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from tests.dockerd import PrivateDockerd
 
-ROUNDS = 12
+ROUNDS = 8
 ROUNDS_PER_RUN = 4
 """In one of so many rounds the kill comes after another committed run."""
 MOST_LOOKS = 12

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.child.sweep import A_SMALL_GPU
 from tests.e2e import scraping
 from tests.e2e.driven import DATA_CENTRE
 from tests.e2e.program import Program, cuda, nvml, program
@@ -52,7 +53,8 @@ ABSENT_HERE = {
 def gpud(dockerd: PrivateDockerd) -> Iterator[Program]:
     with program(dockerd=dockerd.settings()) as made:
         made.settings |= {
-            "cuda": cuda(made.home, "launch_ns 5000\n"),
+            "cuda": cuda(made.home, f"{A_SMALL_GPU}launch_ns 5000\n"),
+            "gate": {"vram_free_min_bytes": 0},
             "nvml": nvml(made.home, DATA_CENTRE),
             "telemetry": {"pcie_throughput": True},
             "probes": {"disabled": []},
