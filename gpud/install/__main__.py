@@ -127,7 +127,7 @@ def install(
             INSTALL_LOG.parent.mkdir(parents=True, exist_ok=True)
             log = INSTALL_LOG
         console = Console(log)
-        setup = Setup(given, command, source, console, person, python, scratch, apprise, wheels)
+        setup = Setup(given, command, console, source, person, python, scratch, apprise, wheels)
         return _carried_out(setup)
 
 

@@ -42,10 +42,6 @@ INSTALL: Final[Table] = (
     _value(
         "--without", "EXTRA", "leave apprise out again", choices=("apprise",), dest="without_extra"
     ),
-    _flag(
-        "--remove-wide-rule",
-        "take away a sudo rule that equals root",
-    ),
     WHEELHOUSE,
     _value(
         "--make-wheelhouse",

@@ -15,12 +15,12 @@ from gpud.install.setup import Done, PlanLine, Step
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpud.install.setup import Plan, Setup
+    from gpud.install.setup import Execution, Plan, Setup
 
 OPTIONS = ("-o", "DPkg::Lock::Timeout=120", "-o", "Acquire::Retries=3")
 
 
-def install(setup: Setup, why: str, names: list[str], failed: Callable[[], None]) -> Plan:
+def install(setup: Execution, why: str, names: list[str], failed: Callable[[], None]) -> Plan:
     """Plan to install packages."""
     if shutil.which("apt-get") is None:
         called = " ".join(names)
@@ -46,7 +46,7 @@ def install(setup: Setup, why: str, names: list[str], failed: Callable[[], None]
     )
 
 
-def _apt_get(setup: Setup, *words: str) -> None:
+def _apt_get(setup: Execution, *words: str) -> None:
     # RUNLEVEL=1: without systemd, a package that brings a service does not start it.
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     setup.console.run("apt-get", *OPTIONS, *words, env=environ)

@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpud.install import manifest, ownership, packages, people, places, tree, widerule
-from gpud.install.console import CLEAN, InstallError, agreed, output
+from gpud.install import manifest, ownership, packages, people, places, tree
+from gpud.install.console import CLEAN, InstallError, output
 from gpud.install.places import TREE
-from gpud.install.setup import Done, Step, make_parents, parents, put
+from gpud.install.setup import Done, Step, put
 
 if TYPE_CHECKING:
     from gpud.install.setup import Plan, Setup
@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 LOGIN: Final = re.compile(r"(?![A-Z][A-Z0-9_]*$)[A-Za-z_][A-Za-z0-9_.-]*")
 """Names that sudoers gives no meaning of their own."""
 INCLUDE: Final = re.compile(r"^[@#]includedir +/etc/sudoers.d", re.MULTILINE)
-EXPOSED: Final = """
-import sys
-from pathlib import Path
-from gpud.settings_files import exposed
-config = Path(sys.argv[1])
-sys.exit(not any(file.path == config for file in exposed(config, "/")))
-"""
 
 
 def plan(setup: Setup) -> Plan:
@@ -38,12 +31,11 @@ def plan(setup: Setup) -> Plan:
     yield from service_user(setup)
     yield from group(setup)
     yield from tree.steps(setup)
-    yield from command(setup)
+    target = TREE / "bin/gpud"
+    yield from setup.link(places.COMMAND, target, f"{target} is the command")
     yield from settings(setup)
-    yield from secrets(setup)
     yield from completion(setup)
     yield from setup.file(places.MANPAGE, setup.source.read("gpud.1"))
-    yield from wide_rules(setup)
     yield from rule(setup)
     yield from hooks(setup)
 
@@ -86,63 +78,23 @@ def group(setup: Setup) -> Plan:
     )
 
 
-def command(setup: Setup) -> Plan:
-    """Plan for the link that everybody's PATH has."""
-    target = TREE / "bin/gpud"
-    if places.COMMAND.is_symlink() and places.COMMAND.readlink() == target:
-        yield Done(str(places.COMMAND))
-    elif os.path.lexists(places.COMMAND):
-        text = f"is there and is not gpud's; it was left alone. {target} is the command"
-        setup.later.append(f"{places.COMMAND} {text}")
-    else:
-
-        def link() -> None:
-            make_parents(places.COMMAND)
-            places.COMMAND.symlink_to(target)
-
-        yield Step(
-            str(places.COMMAND),
-            link,
-            "ln says why",
-            (*parents(places.COMMAND), f"link {places.COMMAND}"),
-        )
-
-
 def settings(setup: Setup) -> Plan:
-    """Plan for gpud.toml, which is never overwritten; secrets in it are for root and the agent."""
-    file, text = places.CONFIG_DIR / "gpud.toml", setup.source.read("gpud.toml")
-    if not file.exists():
-        note = f"settings {hashlib.sha256(text).hexdigest()}"
-        yield Step(str(file), partial(put, file, text, 0o644), notes=(note,))
-    elif _kept(file):
-        yield from _handed_back(setup, file)
-    elif file.is_symlink() or file.stat().st_uid != os.geteuid() or not _exposed(file):
-        yield Done(f"{file} (yours)")
-    elif _agents_user() in {"", "gpud"}:
-        log = f"{setup.console.log} says why"
-        title = f"{file} for root and the group gpud only"
-        yield Step(title, partial(_share, file), log)
-    else:
-        setup.later.append(
-            f"everybody may read {file}, which holds secrets: chown root:GROUP of the agent's user,"
-            " chmod 640"
-        )
+    """Plan for gpud.toml, and secrets.toml for root and the agent; neither is overwritten."""
+    for kind, name in (("settings", "gpud.toml"), ("secrets", "secrets.toml")):
+        file, text = places.CONFIG_DIR / name, setup.source.read(name)
+        if not os.path.lexists(file):
+            note, secret = f"{kind} {hashlib.sha256(text).hexdigest()}", kind == "secrets"
+            title = f"{file}{' for root and the agent only' if secret else ''}"
+            yield Step(title, partial(_write, file, text, secret=secret), notes=(note,))
+        elif _kept(file):
+            log = f"{setup.console.log} says why"
+            yield Step(f"{file} for root and the agent again", partial(_share, file), log)
+        else:
+            yield Done(f"{file} (yours)")
 
 
-def secrets(setup: Setup) -> Plan:
-    """Plan for secrets.toml, for root and the agent."""
-    file, text = places.CONFIG_DIR / "secrets.toml", setup.source.read("secrets.toml")
-    if not os.path.lexists(file):
-        note = f"secrets {hashlib.sha256(text).hexdigest()}"
-        yield Step(
-            f"{file} for root and the agent only",
-            lambda: put(file, text, 0o640, _agents_group()),
-            notes=(note,),
-        )
-    elif _kept(file):
-        yield from _handed_back(setup, file)
-    else:
-        yield Done(f"{file} (yours)")
+def _write(file: Path, text: bytes, *, secret: bool) -> None:
+    put(file, text, 0o640 if secret else 0o644, _agents_group() if secret else 0)
 
 
 def _kept(file: Path) -> bool:
@@ -150,11 +102,6 @@ def _kept(file: Path) -> bool:
     facts = file.lstat()
     for_root = (facts.st_mode, facts.st_uid, facts.st_gid) == (stat.S_IFREG | 0o640, 0, 0)
     return for_root and _agents_user() != "root"
-
-
-def _handed_back(setup: Setup, file: Path) -> Plan:
-    log = f"{setup.console.log} says why"
-    yield Step(f"{file} for root and the agent again", partial(_share, file), log)
 
 
 def _share(file: Path) -> None:
@@ -167,11 +114,6 @@ def _agents_group() -> int:
     if user is None:
         raise InstallError("there is no user of the agent's", "set [agent] user")
     return user.pw_gid
-
-
-def _exposed(file: Path) -> bool:
-    """Return whether everybody can read a settings file with secrets in it."""
-    return output(TREE / "bin/python", "-I", "-c", EXPOSED, file, env=CLEAN) is not None
 
 
 def _agents_user() -> str | None:
@@ -191,30 +133,6 @@ def completion(setup: Setup) -> Plan:
         if text is None:
             raise InstallError(f"gpud completion {shell} fails", "run it by hand; it says why")
         yield from setup.file(path, text.encode())
-
-
-def wide_rules(setup: Setup) -> Plan:
-    """Name sudo rules that hand out root, and remove on request what stands alone."""
-    title = "sudo rules that equal root"
-    if os.geteuid() != 0:
-        yield setup.only_root(title)
-        return
-    report, left = widerule.report(Path("/etc"), remove=False)
-    if not left:
-        return
-    setup.console.warn("a sudo rule gives root away:")
-    setup.console.say(report)
-    if setup.dry:
-        setup.console.say("  would: offer to remove it")
-    elif setup.options.remove_wide_rule or agreed("Remove what stands alone?"):
-        report, left = widerule.report(Path("/etc"), remove=True)
-        setup.console.say(report)
-        if left:
-            setup.later.append(
-                "a wide sudo rule is left; the lines above say where and how to edit it"
-            )
-    else:
-        setup.later.append("a wide sudo rule is left; --remove-wide-rule takes it away")
 
 
 def rule(setup: Setup) -> Plan:

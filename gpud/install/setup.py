@@ -48,37 +48,19 @@ class PlanLine(NamedTuple):
 
 
 @dataclass
-class Setup:
-    """What was asked for, where it comes from, and what is left to say at the end."""
+class Execution:
+    """A plan that is carried out, or in a dry run said, and what is left to say at the end."""
 
     options: argparse.Namespace
     command: str
-    source: Source
     console: Console
-    person: pwd.struct_passwd
-    python: Path
-    scratch: Path
-    apprise: bool
-    wheels: dict[Path, str | None] | None = None
-    """Packages to install from, with the hash that is known of some; None: the network has them."""
-    pip: list[str | Path] = field(default_factory=list)
-    """The words that run the pip of this installation."""
-    later: list[str] = field(default_factory=list)
-    new_shell: list[str] = field(default_factory=list)
-    upgrade: bool = False
-    apt_updated: bool = False
-    previous: bool = False
-    """Whether the tree from before an upgrade is still there."""
+    later: list[str] = field(default_factory=list, kw_only=True)
+    apt_updated: bool = field(default=False, kw_only=True)
 
     @property
     def dry(self) -> bool:
         """Whether nothing may change."""
         return bool(self.options.dry_run)
-
-    @property
-    def login(self) -> str:
-        """The name of the person whose shells start gpud."""
-        return self.person.pw_name
 
     def left(self, text: str) -> Callable[[], None]:
         """Return what says at the end that something is left to do."""
@@ -104,9 +86,47 @@ class Setup:
         elif self.console.attempt(step.title, step.do):
             step.failed()
 
+
+@dataclass
+class Setup(Execution):
+    """What was asked for of an installation, and where it comes from."""
+
+    source: Source
+    person: pwd.struct_passwd
+    python: Path
+    scratch: Path
+    apprise: bool
+    wheels: dict[Path, str | None] | None = None
+    """Packages to install from, with the hash that is known of some; None: the network has them."""
+    pip: list[str | Path] = field(default_factory=list)
+    """The words that run the pip of this installation."""
+    new_shell: list[str] = field(default_factory=list)
+    upgrade: bool = False
+    previous: bool = False
+    """Whether the tree from before an upgrade is still there."""
+
+    @property
+    def login(self) -> str:
+        """The name of the person whose shells start gpud."""
+        return self.person.pw_name
+
     def only_root(self, title: str) -> PlanLine:
         """Say that only root can look at something."""
         return PlanLine(f"  {title}: only root can look (sudo {self.command} --dry-run)")
+
+    def link(self, path: Path, target: Path, otherwise: str) -> Plan:
+        """Plan a link of root's; what somebody else made is left alone."""
+        if path.is_symlink() and path.readlink() == target:
+            yield Done(str(path))
+        elif os.path.lexists(path):
+            self.later.append(f"{path} is there and is not gpud's; it was left alone. {otherwise}")
+        else:
+
+            def make() -> None:
+                make_parents(path)
+                path.symlink_to(target)
+
+            yield Step(str(path), make, "ln says why", (*parents(path), f"link {path}"))
 
     def file(self, path: Path, text: bytes, mode: int = 0o644) -> Plan:
         """Plan a file of root's that gpud made; what somebody else made is left alone."""

@@ -222,11 +222,11 @@ def check() -> None:
     fault, fix = "run", "the lines above say why"
     ran = _tried("completion", "bash")
     if ran.returncode == 0:
-        ran = _tried("config", "check", "--json")
-        if ran.stdout.startswith("{"):  # without its document it has crashed
-            if ran.returncode != REFUSED:
-                return
-            fault, fix, ran = "start with these settings", AGAIN, _tried("config", "check")
+        ran = _tried("config", "check")
+        if ran.returncode == REFUSED:
+            fault, fix = "start with these settings", AGAIN
+        elif ran.returncode in {0, 1} and "Traceback (most recent" not in ran.stderr:
+            return
     print(visible(ran.stdout + ran.stderr), end="", file=sys.stderr, flush=True)
     raise InstallError(
         f"this version of gpud does not {fault}; the installed one was left as it is", fix

@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parents[2]
 USER = "gpud-someone"
 HOME = f"/home/{USER}"
 RULE = "etc/sudoers.d/gpud"
-WIDE = f"{USER} ALL=(ALL) NOPASSWD: /usr/bin/dockerd\n"
 LARGE = {"linkify-it-py", "mdit-py-plugins", "numpy", "platformdirs", "pygments", "rich", "textual"}
 """Packages of `gpud top` and of probes that compare with the CPU: most of what is compiled."""
 REQUIREMENTS = "deploy/requirements.txt"

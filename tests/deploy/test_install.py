@@ -15,7 +15,6 @@ from tests.deploy.installing import (
     ROOT,
     RULE,
     USER,
-    WIDE,
     fresh,
     install,
     settings,
@@ -270,23 +269,6 @@ def test_gpud_runs_afterwards_and_an_upgrade_restarts_it_but_neither_dockerd_nor
         assert not pidfile.exists()
         assert made.run("kill", "-0", running).returncode == 0, "dockerd runs on"
         assert state(inside, container) == before_upgrade, "and so does what runs in it"
-
-
-def test_a_wide_sudo_rule_is_named_and_goes_only_when_asked(
-    installed: Machine, shared: Path
-) -> None:
-    with fresh(shared, installed.changes) as made:
-        wide = made.root / "etc/sudoers.d/dockerd"
-        wide.write_text(f"# mine\n{WIDE}")
-        wide.chmod(0o440)
-        told = made.run(*install(shared, "--no-start"))
-        assert told.returncode == 1
-        assert "/etc/sudoers.d/dockerd, line 2" in told.stdout
-        assert "is root" in told.stdout
-        assert wide.read_text() == f"# mine\n{WIDE}"
-        made.well(*install(shared, "--no-start", "--remove-wide-rule"))
-        assert wide.read_text() == "# mine\n"
-        assert f"{wide.stat().st_mode & 0o7777:o}" == "440"
 
 
 @pytest.mark.parametrize(

@@ -14,22 +14,23 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    ("verb", "document", "code", "fault"),
+    ("verb", "reason", "code", "fault"),
     [
         ("completion", "", 1, "run"),
-        ("config", "", 1, "run"),
-        ("config", "{}", 2, "start with these settings"),
-        ("config", "{}", 1, ""),
+        ("config", "Traceback (most recent call last):", 1, "run"),
+        ("config", "", -9, "run"),
+        ("config", "gpud: a setting", 2, "start with these settings"),
+        ("config", "gpud: secrets for everybody", 1, ""),
     ],
 )
 def test_version_that_fails_is_refused_before_it_is_put_in_place(  # noqa: PLR0917  # columns
-    verb: str, document: str, code: int, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    verb: str, reason: str, code: int, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = tmp_path / "bin/python"
     python.parent.mkdir()
     python.write_text(
-        f"#!/bin/sh\ncase $* in *' {verb} '*) echo '{document}'; echo reason >&2; exit {code} ;;"
-        " *) echo '{}' ;; esac\n"
+        f"#!/bin/sh\ncase $* in *' {verb} '*) echo '{reason}' >&2;"
+        f" {f'kill {code} $$' if code < 0 else f'exit {code}'} ;; esac\n"
     )
     python.chmod(0o755)
     monkeypatch.setattr(tree, "NEW", tmp_path)
