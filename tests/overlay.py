@@ -16,20 +16,33 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.waiting import until
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
-REAPER = (
-    "import os,signal\n"
-    "signal.pthread_sigmask(signal.SIG_BLOCK,{signal.SIGCHLD})\n"
-    "print('up',flush=True)\n"
-    "while signal.sigwait({signal.SIGCHLD}):\n"
-    "  try:\n"
-    "    while os.waitpid(-1,os.WNOHANG)[0]: pass\n"
-    "  except ChildProcessError: pass\n"
-)
+REAP = """
+import os,signal
+signal.pthread_sigmask(signal.SIG_BLOCK,{signal.SIGCHLD})
+print('up',flush=True)
+while signal.sigwait({signal.SIGCHLD}):
+  try:
+    while os.waitpid(-1,os.WNOHANG)[0]: pass
+  except ChildProcessError: pass
+"""
+REAPER = ("/usr/bin/python3", "-ISc", REAP)
+BOOT = """
+mount --bind /proc/sys /proc/sys; mount -o remount,bind,ro /proc/sys # one kernel for all
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+rm -rf /etc/systemd/system/*.wants
+ln -s /dev/null /etc/systemd/system/systemd-tmpfiles-setup-dev.service
+echo up
+exec env -i container=docker /usr/lib/systemd/systemd --log-target=null >/dev/null 2>&1
+"""
+SYSTEMD = ("/bin/sh", "-ec", BOOT)
+"""systemd as the first process, with no unit of the machine below enabled."""
 ENTER = """
 mount --make-rprivate /
 mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/changes,workdir=$2/work" "$2/root"
@@ -39,9 +52,9 @@ mount --rbind /dev dev
 mount --rbind /sys sys
 mount -t tmpfs -o mode=755 tmpfs run
 mount -t tmpfs -o mode=1777 tmpfs tmp
-for kept; do :; done
 mkdir -p ".$3"; mount --bind "$3" ".$3"
-exec chroot . /usr/bin/python3 -I -S -c "$4"
+shift 3
+exec chroot . "$@"
 """
 
 
@@ -111,6 +124,23 @@ def environment(more: Mapping[str, str]) -> dict[str, str]:
     return {"PATH": PATH, "LC_ALL": "C.UTF-8", "HOME": "/root", **more}
 
 
+@contextlib.contextmanager
+def cgroup(name: str) -> Iterator[list[str]]:
+    """A control group of its own; yields what starts a command as the first process in it."""
+    mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
+    made = next(Path(mount[1]) for mount in mounts if mount[2] == "cgroup2") / name
+    made.mkdir()
+    enter = 'echo $$ >"$0/cgroup.procs"; exec unshare --cgroup "$@"'
+    try:
+        yield ["sh", "-ec", enter, str(made)]
+    finally:
+        events = made / "cgroup.events"
+        until(lambda: "populated 0" in events.read_text(), "the last process of a machine to end")
+        for folder in sorted((path for path in made.rglob("*") if path.is_dir()), reverse=True):
+            folder.rmdir()
+        made.rmdir()
+
+
 def _what(path: Path) -> str:
     seen = path.lstat()
     who = f"{seen.st_mode:o} {seen.st_uid} {seen.st_gid}"
@@ -124,19 +154,23 @@ def _what(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def machine(shared: Path, *layers: Path) -> Iterator[Machine]:
+def machine(shared: Path, *layers: Path, first: tuple[str, ...] = REAPER) -> Iterator[Machine]:
     """Start one over ``layers``, the uppermost first; ``shared`` is seen at its own path in it."""
     if os.geteuid() != 0:
         pytest.fail("mounting an overlay needs root: deploy/test runs pytest as root")
-    with tempfile.TemporaryDirectory(prefix="gpud-overlay-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="gpud-overlay-") as folder,
+        contextlib.ExitStack() as stack,
+    ):
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
         try:
             place = Path(folder)
             for name in ("changes", "work", "root"):
                 (place / name).mkdir()
             below = ":".join([*map(str, layers), "/"])
+            line = [*UNSHARE, "bash", "-ec", ENTER, "sh", below, folder, str(shared), *first]
             with subprocess.Popen(
-                [*UNSHARE, "bash", "-ec", ENTER, "sh", below, folder, str(shared), REAPER],
+                [*stack.enter_context(cgroup(place.name)), *line] if first is SYSTEMD else line,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 env=environment({}),

@@ -32,6 +32,8 @@ INSTALL: Final[Table] = (
     _flag("--no-docker", "do not install Docker where there is none"),
     _flag("--no-docker-group", "leave the user out of the group docker"),
     _flag("--no-start", "install only"),
+    _flag("--systemd", "start gpud at boot, as a unit of systemd"),
+    _flag("--no-systemd", "take that unit away again"),
     _value(
         "--with",
         "EXTRA",

@@ -27,6 +27,11 @@ COMPLETION: Final = {
 }
 PACKAGE: Final = Path("/usr/lib/gpud/install")
 """Installer of the Debian package, there as long as the package is."""
+UNIT: Final = Path("/etc/systemd/system/gpud-wsl.service")
+"""Not gpud.service, which is another project's (ADR 6)."""
+UNIT_ENABLED: Final = UNIT.parent / "multi-user.target.wants" / UNIT.name
+SYSTEMD: Final = Path("/run/systemd/system")
+"""Is there where systemd is the first process."""
 LOCK: Final = Path("/run/gpud-install.lock")
 
 

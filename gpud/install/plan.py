@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpud.install import manifest, ownership, packages, people, places, tree
+from gpud.install import manifest, ownership, packages, people, places, tree, unit
 from gpud.install.console import CLEAN, InstallError, output
 from gpud.install.places import TREE
 from gpud.install.setup import Done, Step, put
@@ -25,6 +25,7 @@ INCLUDE: Final = re.compile(r"^[@#]includedir +/etc/sudoers.d", re.MULTILINE)
 
 def plan(setup: Setup) -> Plan:
     """Return all steps. Errors: ``InstallError`` where one cannot be planned."""
+    unit.check(setup)
     yield Done(f"Python ({setup.python})")
     yield from packages.sudo(setup)
     yield from packages.docker(setup)
@@ -37,6 +38,7 @@ def plan(setup: Setup) -> Plan:
     yield from completion(setup)
     yield from setup.file(places.MANPAGE, setup.source.read("gpud.1"))
     yield from rule(setup)
+    yield from unit.steps(setup)
     yield from hooks(setup)
 
 

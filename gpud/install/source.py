@@ -27,6 +27,7 @@ FILES: Final = {
     "zshrc.snippet": "deploy/zshrc.snippet",
     "config.fish.snippet": "deploy/config.fish.snippet",
     "sudoers.snippet": "sudoers.snippet",
+    "gpud-wsl.service": "deploy/gpud-wsl.service",
     "CHANGELOG.md": "CHANGELOG.md",
 }
 """What an installation puts in place beside the package, and where a checkout has it."""

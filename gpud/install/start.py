@@ -8,7 +8,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gpud.install import people, tree
+from gpud.install import people, tree, unit
 from gpud.install.console import CLEAN
 from gpud.install.places import RUN_DIR, TREE
 from gpud.install.setup import Done, PlanLine, Step, removed
@@ -35,7 +35,7 @@ def steps(setup: Setup) -> Plan:
         return
     # A pid file older than the tree: an upgrade that was interrupted before its restart.
     stale = runs and tree.MARK.stat().st_mtime > PIDFILE.stat().st_mtime
-    verb = "restart" if setup.upgrade or stale else "up"
+    verb = "restart" if setup.upgrade or stale or (runs and unit.waits()) else "up"
     failures: list[str] = []
     yield _start(
         setup, verb, lambda: failures.append("gpud did not start; the lines above say why")

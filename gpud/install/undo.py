@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpud.install import manifest, ownership, people, places, pythons
+from gpud.install import manifest, ownership, people, places, pythons, unit
 from gpud.install.console import CLEAN, InstallError
 from gpud.install.places import TREE
 from gpud.install.setup import removed
@@ -91,6 +91,7 @@ class Removal:
         if self.left:
             return False
         if not self.dry:
+            unit.reload(self.console)
             places.MANIFEST.unlink(missing_ok=True)
             with suppress(OSError):
                 places.CONFIG_DIR.rmdir()
@@ -123,6 +124,7 @@ class Removal:
         except (OSError, ValueError, IndexError):
             return
         options = ["--docker"] if self.docker else []
+        unit.stop(self.console)
         with suppress(OSError, subprocess.CalledProcessError):
             self.console.run(TREE / "bin/gpud", "down", *options, env=CLEAN)
             return

@@ -12,6 +12,7 @@ import contextlib
 import os
 import resource
 import signal
+import subprocess
 import sys
 import traceback
 from dataclasses import dataclass
@@ -21,8 +22,10 @@ from typing import TYPE_CHECKING, NoReturn
 from gpud import logs
 from gpud.core.errors import AlreadyRunning, GpudError
 from gpud.core.text import escaped
+from gpud.install.places import SYSTEMD, UNIT, UNIT_ENABLED
 from gpud.root import agent as agents
 from gpud.root import files, lock, owner, process
+from gpud.root.conditions import PATH
 from gpud.root.dockerd import LARGEST_LOG
 from gpud.root.supervisor import Supervisor
 
@@ -100,13 +103,15 @@ def run(
 def up(
     settings: Settings, *, config_path: Path | None, agent_command: Sequence[str] | None = None
 ) -> int:
-    """Start the supervisor in the background; 0 at once when it runs already.
+    """Start the supervisor in the background, or as systemd's unit; 0 at once when it runs.
 
     Returns when it holds its lock and ``root.pid`` is written. Errors: ``GpudError`` with what kept
     it from starting.
     """
     if lock.holder(Path(settings.run_dir)) is not None:
         return 0
+    if settings.home == "/" and SYSTEMD.is_dir() and os.path.lexists(UNIT_ENABLED):
+        return _start_unit()
     occupy_standard()
     reader, writer = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
@@ -126,6 +131,15 @@ def up(
     how = f"by signal {-code}" if code < 0 else f"with code {code}"
     errors = Path(settings.log_dir, "root.err")
     raise GpudError(f"the supervisor ended {how} before it was ready", fix=f"sudo tail {errors}")
+
+
+def _start_unit() -> int:
+    """Let systemd run gpud, and wait until it does. Errors: ``GpudError``."""
+    line, environ = ["systemctl", "start", UNIT.name], {"PATH": PATH}  # no program of the caller's
+    if subprocess.run(line, stdin=subprocess.DEVNULL, env=environ, check=False).returncode:
+        fix = f"sudo journalctl -eu {UNIT.stem} says why"
+        raise GpudError(f"systemd could not start {UNIT.name}", fix=fix)
+    return 0
 
 
 @dataclass(frozen=True, slots=True)

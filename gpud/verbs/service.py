@@ -7,12 +7,16 @@ exactly its command, never their own interpreter (ADR 11).
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 import gpud
 from gpud import client
@@ -131,4 +135,15 @@ def _run(settings: Settings, place: Place) -> int:
     say(f"gpud {gpud.__version__}  page {url}/  metrics {url}/metrics  state {settings.home}")
     if os.geteuid() != 0:
         print("not root: dockerd is watched, not managed", file=sys.stderr, flush=True)
-    return control.run(settings, config_path=place.config, foreground=True)
+    if not (systemd := os.environ.pop("NOTIFY_SOCKET", "")):
+        return control.run(settings, config_path=place.config, foreground=True)
+    if settings.dockerd.policy == "auto":  # what systemd does not start here, nobody is to start
+        settings = replace(settings, dockerd=replace(settings.dockerd, policy="observe"))
+    ready = partial(_ready, systemd)
+    return control.run(settings, config_path=place.config, foreground=False, ready=ready)
+
+
+def _ready(systemd: str) -> None:
+    """Report to systemd that gpud runs. Source: sd_notify(3)."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices:
+        notices.sendto(b"READY=1", systemd.replace("@", "\0", 1))

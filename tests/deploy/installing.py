@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.overlay import Machine, machine
+from tests.overlay import REAPER, Machine, machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,9 +43,9 @@ def whole(shared: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def fresh(shared: Path, *layers: Path) -> Iterator[Machine]:
+def fresh(shared: Path, *layers: Path, first: tuple[str, ...] = REAPER) -> Iterator[Machine]:
     """A machine with one person on it, whose gpud would listen on a port of its own."""
-    with machine(shared, *layers) as made:
+    with machine(shared, *layers, first=first) as made:
         if not layers:
             made.well("useradd", "--create-home", "--shell=/bin/bash", USER)
         yield made

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpud.core.report import RootReport
-    from gpud.doctor.finding import Check, Verdict
+    from gpud.doctor.finding import Check, Finding, Verdict
 
 Files = dict[str, str]
 
@@ -126,6 +126,25 @@ def test_a_machine_gets_its_verdict(
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes a device")
+
+
+UNIT = {"/etc/systemd/system/multi-user.target.wants/gpud-wsl.service": ""}
+
+
+@pytest.mark.parametrize("system", [LINUX, WSL2])
+def test_systemd_switched_on_or_off_after_the_installation_is_noticed(
+    system: Files, tmp_path: Path
+) -> None:
+    def look(name: str, files: Files, *, installed: bool = True) -> Finding:
+        return systemd.look(machine(tmp_path / name, files, installed=installed))
+
+    expect(look("neither", system), OK, "off")
+    expect(look("both", system | SYSTEMD | UNIT), OK, "on")
+    expect(look("development", system | SYSTEMD, installed=False), OK, "on")
+    on = look("on", system | SYSTEMD)
+    expect(on, ADVICE, "nothing does at boot", fix="deploy/install --systemd")
+    off = look("off", system | UNIT)
+    expect(off, ADVICE, "gpud-wsl.service waits for systemd", fix="--no-systemd")
 
 
 @needs_root

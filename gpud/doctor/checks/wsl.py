@@ -7,6 +7,7 @@ import re
 from gpud.core.wsl import Sections, sections
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
 from gpud.doctor.machine import Machine
+from gpud.install.places import UNIT, UNIT_ENABLED
 
 INSTANCE_MS, VM_MS = 15_000, 60_000
 """WSL's idle time-outs unless .wslconfig says otherwise. Source: WSL 2.5.9 and later."""
@@ -41,7 +42,24 @@ def wsl(machine: Machine) -> Finding:
 
 @check(20, "systemd")
 def systemd(machine: Machine) -> Finding:
-    """On or off now and at the next start, and a `[boot] command` that fights it."""
+    """On or off now and at the next start, gpud's unit, a `[boot] command` that fights it."""
+    return combined(_first_process(machine), _unit(machine))
+
+
+def _unit(machine: Machine) -> Finding | None:
+    """Compare what starts gpud with whether systemd runs, which may have been switched since."""
+    enabled = machine.exists(str(UNIT_ENABLED))
+    if not machine.installed or enabled == machine.systemd:
+        return None
+    if enabled:
+        return advice(
+            f"{UNIT.name} waits for systemd, and a shell starts gpud",
+            "[boot] systemd=true in /etc/wsl.conf, or deploy/install --no-systemd",
+        )
+    return advice("a shell starts gpud, and nothing does at boot", "deploy/install --systemd")
+
+
+def _first_process(machine: Machine) -> Finding:
     now = "on" if machine.systemd else "off"
     if not machine.wsl:
         return ok(now)
