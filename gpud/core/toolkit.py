@@ -20,11 +20,7 @@ CDI_KIND = "nvidia.com/gpu"
 GPUS_BY_CDI = (28, 3)
 
 RESTART = "restart dockerd (where gpud keeps it: `sudo gpud down --docker`, then `sudo gpud up`)"
-CONFIGURE = f"`sudo nvidia-ctk runtime configure --runtime=docker`, then {RESTART}"
-INSTALL = (
-    "install nvidia-container-toolkit (NVIDIA's package repository has it), then "
-    f"`sudo nvidia-ctk runtime configure --runtime=docker`, then {RESTART}"
-)
+INSTALL = "`sudo gpud install --gpu-containers` installs and configures it, and restarts dockerd"
 GENERATE = "`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`"
 
 
@@ -104,7 +100,7 @@ def _trouble(facts: ToolkitFacts) -> tuple[str, str, str] | None:
         return (
             "not_configured",
             f"of the toolkit there is {', '.join(facts.programs)}, and Docker does not use it",
-            CONFIGURE,
+            INSTALL,
         )
     return None
 

@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from gpud.install.source import Source
 
 ROOTS_PATH = f"/usr/local/sbin:/usr/local/bin:{CLEAN['PATH']}"
+GPUD = TREE / "bin/gpud"
 SBIN = ":/usr/local/sbin:/usr/sbin:/sbin"  # Debian leaves these out for everybody but root
 
 
@@ -93,6 +95,18 @@ def with_apprise(given: argparse.Namespace) -> bool:
     return given.with_extra is not None or kept
 
 
+def containers(given: argparse.Namespace) -> list[str]:
+    """Return the line by which the installed gpud lets containers use the GPU."""
+    return [str(GPUD), "install", "--gpu-containers", *(["--dry-run"] if given.dry_run else [])]
+
+
+def containers_alone(given: argparse.Namespace) -> bool:
+    """Return whether only that is asked for: an older gpud is upgraded first."""
+    module = "lib/python3*/site-packages/gpud/verbs/gpu_containers.py"
+    asked = bool(given.gpu_containers) and given.make_wheelhouse is None
+    return asked and any(TREE.glob(module))
+
+
 def install(
     given: argparse.Namespace,
     source: Source,
@@ -103,6 +117,8 @@ def install(
     from gpud.install.setup import Setup, requirements
     from gpud.install.wheels import listed, make_wheelhouse
 
+    if containers_alone(given):
+        os.execv(GPUD, containers(given))
     apprise = with_apprise(given)
     place = Path("/run") if os.geteuid() == 0 else None  # root's own, where nobody puts a link
     with tempfile.TemporaryDirectory(prefix="gpud-install-", dir=place) as folder:
@@ -146,6 +162,13 @@ def _carried_out(setup: Setup) -> int:
     if not setup.dry:
         manifest.own(setup.command)
     setup.carry_out(start.steps(setup))
+    if setup.options.gpu_containers and setup.dry:
+        say("  would: NVIDIA's repository, if you agree, and its container toolkit")
+    elif (
+        setup.options.gpu_containers
+        and subprocess.run(containers(setup.options), check=False).returncode
+    ):
+        setup.later.append("containers do not use the GPU yet; the lines above say why")
     if setup.dry:
         say("Nothing was changed.")
         return 0

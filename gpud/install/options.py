@@ -31,6 +31,7 @@ INSTALL: Final[Table] = (
     _flag("--no-bashrc", "leave the shell's files alone"),
     _flag("--no-docker", "do not install Docker where there is none"),
     _flag("--no-docker-group", "leave the user out of the group docker"),
+    _flag("--gpu-containers", "let containers use the GPU, and ask first"),
     _flag("--no-start", "install only"),
     _flag("--systemd", "start gpud at boot, as a unit of systemd"),
     _flag("--no-systemd", "take that unit away again"),

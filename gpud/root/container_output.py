@@ -14,7 +14,7 @@ from gpud.core.advice import Situation
 from gpud.core.errors import WireError
 from gpud.core.report import ContainerFigure
 from gpud.core.sample import Failure, Reason
-from gpud.core.toolkit import CONFIGURE, GENERATE, INSTALL, RESTART
+from gpud.core.toolkit import GENERATE, INSTALL, RESTART
 
 LONGEST_DETAIL = 600
 FLOPS_PER_INTERACTION = 20
@@ -103,7 +103,7 @@ RULES = (
         r"unknown or invalid runtime name: ?nvidia|unknown runtime specified nvidia",
         Reason.RUNTIME_UNKNOWN,
         "dockerd has no runtime of the name nvidia",
-        CONFIGURE,
+        INSTALL,
     ),
     Rule(
         r"WSL environment detected but no adapters were found",

@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpud.install import people, pythons, tree, wheels
-from gpud.install.__main__ import guarded, install, uninstall, with_apprise
+from gpud.install.__main__ import (
+    GPUD,
+    become_root,
+    containers,
+    containers_alone,
+    guarded,
+    install,
+    uninstall,
+    with_apprise,
+)
 from gpud.install.console import Console, InstallError
 from gpud.install.places import TREE
 from gpud.install.setup import requirements
@@ -35,6 +44,8 @@ COMMAND: Final = "gpud install"
 
 def run(options: argparse.Namespace, place: Place) -> int:
     """Run one of the two; out of a checkout its script does it."""
+    if options.verb == "install" and containers_alone(options):
+        return guarded(lambda: _gpu_containers(options, place))
     words = place.words[place.words.index(options.verb) + 1 :]
     script = TOP / "deploy" / options.verb
     if options.verb == "uninstall" and not script.exists():
@@ -44,6 +55,17 @@ def run(options: argparse.Namespace, place: Place) -> int:
             os.execvp("sudo", ["sudo", "--", str(script), *words])
         os.execv(script, [str(script), *words])
     return guarded(lambda: _run(options, words))
+
+
+def _gpu_containers(options: argparse.Namespace, place: Place) -> int:
+    """Let containers use the GPU, by the installed gpud and as root."""
+    if TREE not in TOP.parents or (os.geteuid() != 0 and not options.dry_run):
+        if not options.dry_run:
+            become_root("", *containers(options))
+        os.execv(GPUD, containers(options))
+    from gpud.verbs import gpu_containers
+
+    return gpu_containers.run(options, place)
 
 
 def _run(options: argparse.Namespace, words: Sequence[str]) -> int:
