@@ -173,17 +173,25 @@ def _carried_out(setup: Setup) -> int:
         say("Nothing was changed.")
         return 0
     start.examine(setup)
+    _say_how_it_ended(setup)
+    return int(bool(setup.later))
+
+
+def _say_how_it_ended(setup: Setup) -> None:
+    from gpud.install import start
+
+    say = setup.console.say
     say("")
     for text in setup.later:
         say(f"left to do: {text}")
     if not setup.later:
-        say(f"gpud is installed; every shell that {login} opens finds it running, or starts it.")
+        person = setup.login
+        say(f"gpud is installed; every shell that {person} opens finds it running, or starts it.")
         if not setup.options.no_start:
             page = start.page(setup)
             say(f"How it is: gpud status{f', or in a browser {page}' if page else ''}")
     if setup.new_shell:
         say(f"Open a new shell; open ones lack: {', '.join(setup.new_shell)}.")
-    return int(bool(setup.later))
 
 
 def uninstall(given: argparse.Namespace, command: str) -> int:
