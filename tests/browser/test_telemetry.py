@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Route
+    from playwright.sync_api import Browser
 
     from tests.browser.serving import Site
     from tests.browser.watching import Watched
@@ -64,24 +64,7 @@ def test_they_are_folded_until_something_is_slower(browser: Browser, year: Path)
         ):
             seen.page.goto(served.url)
             assert seen.page.locator(f"#{HEAT}").is_visible() is is_open, state
-            seen.scroll()
             seen.well()
-
-
-def test_figures_that_come_before_the_drawing_library_are_drawn_with_it(
-    browser: Browser, served: Site
-) -> None:
-    with watched(browser, served.url, past.NOW_S) as seen:
-        held: list[Route] = []
-        seen.page.route("**/uPlot.iife.min.js*", lambda route: held.append(route))  # noqa: PLW0108  # it is marked
-        seen.page.goto(served.url)
-        seen.page.locator(".spark").first.wait_for()
-        with seen.page.expect_response("**/api/v1/telemetry?*"):
-            seen.page.click("#heat-gpu0 summary")
-        seen.page.evaluate("new Promise((go) => setTimeout(go, 300))")
-        held[0].continue_()
-        seen.drawn()
-        seen.well()
 
 
 def test_each_field_is_a_chart_in_line_with_that_of_speed(seen: Watched) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpud.agent.serve.page import Frame, page
+from gpud.agent.serve.page import page
 from gpud.agent.state import status as published
 from gpud.agent.telemetry.fields import FIELDS
 from gpud.document.status import read as document_of
@@ -108,7 +108,7 @@ def screen(made: dict[str, Any], view: View | None = None, now_s: float = NOW_S)
 def html(made: dict[str, Any], fresh: frozenset[tuple[int | None, str]] | None = None) -> str:
     """Return the text of the page."""
     shown = Input(document_of(made), fresh)
-    return page(shown, Frame("laptop", "/etc/gpud/gpud.toml"))
+    return page(shown, "laptop", "/etc/gpud/gpud.toml")
 
 
 def read(made: dict[str, Any], fresh: frozenset[tuple[int | None, str]] | None = None) -> Page:

@@ -57,9 +57,10 @@ def test_every_element_is_closed_and_every_section_table_and_link_has_a_name(sho
     assert len(shown.all("h1")) == len(shown.all("main")) == 1
     loud = [each.attributes["id"] for each in shown.all() if "aria-live" in each.attributes]
     assert loud == ["state-line"], "nothing else is read out"
-    (script,) = shown.all("script")
+    library, script = shown.all("script")
+    assert library.attributes["src"].startswith("/static/vendor/uPlot-")
     assert script.attributes == {"src": "/static/main.js", "type": "module"}
-    assert script.children == shown.all("style") == []
+    assert library.children == script.children == shown.all("style") == []
 
 
 def test_page_on_which_nothing_changed_is_the_same_page() -> None:
@@ -81,7 +82,7 @@ def test_nothing_foreign_becomes_markup_or_floods_the_page() -> None:
     made["alerts"][0] |= {"summary": long, "description": long, "fix": long}
     shown = read(made)
     assert shown.wrong == []
-    assert len(shown.all("script")) == 1
+    assert len(shown.all("script")) == 2
     assert not shown.all("img")
     assert "alert(1)" in shown.root.words
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown.text)

@@ -20,7 +20,7 @@ from gpud.agent.serve.page import favicon
 from gpud.agent.state.snapshot import overall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -32,17 +32,14 @@ if TYPE_CHECKING:
     from gpud.core.settings import Settings
 
 
-def app(  # noqa: PLR0913  # what is served
+def app(
     read: Callable[[], Snapshot],
     history: History,
     settings: Settings,
     collector: SnapshotCollector,
     now: Callable[[], Instant],
-    *,
-    more: Sequence[Route] = (),
 ) -> Starlette:
-    """Build the application. ``read`` gives the snapshot; ``more`` are further routes."""
-    files = assets.load()
+    """Build the application. ``read`` gives the snapshot."""
 
     async def healthy(_: Request) -> Response:
         return PlainTextResponse("gpud is alive\n")
@@ -57,16 +54,15 @@ def app(  # noqa: PLR0913  # what is served
         return respond(request, Body(svg, "image/svg+xml"))
 
     routes = [
-        Route("/", PageView(read, settings, now, files, os.uname().nodename).answer),
+        Route("/", PageView(read, settings, now, os.uname().nodename).answer),
         Route("/metrics", MetricsView(read, collector, now).answer),
         Route("/-/healthy", healthy),
         Route("/-/ready", ready),
         Route("/favicon.ico", icon),
-        assets.route(files),
+        assets.route(),
         *endpoints.routes(read, history, settings, now),
         openapi.route(),
-        *more,
-        *runbooks.routes(files.href(assets.STYLE)),
+        *runbooks.routes(),
     ]
     application = Starlette(routes=routes, exception_handlers=answers.HANDLERS)
     application.router.redirect_slashes = False  # another path is another path

@@ -33,22 +33,24 @@ def folder() -> Path:
     return installed if installed.is_dir() else package.parent / "docs/runbooks"
 
 
-def routes(style: str, pages: Path | None = None) -> list[Route]:
-    """Make the routes: the list, and a page. ``style`` is the address of the style sheet."""
-    where = folder() if pages is None else pages
+def routes(where: Path | None = None) -> list[Route]:
+    """Make the routes: the list, and a page. The files are read once, now."""
+    pages = {
+        path.stem: path.read_text(encoding="utf-8")
+        for path in sorted((where or folder()).glob(f"*{SUFFIX}"))
+        if NAME.fullmatch(path.stem)
+    }
 
     async def index(_: Request) -> Response:
-        names = await asyncio.to_thread(_names, where)
-        items = [el("li", el("a", name, href=f"{RUNBOOKS}/{name}")) for name in names]
-        return _page(style, "Runbooks", el("h1", "Runbooks"), el("ul", *items))
+        items = [el("li", el("a", name, href=f"{RUNBOOKS}/{name}")) for name in pages]
+        return _page("Runbooks", el("h1", "Runbooks"), el("ul", *items))
 
     async def page(request: Request) -> Response:
         name: str = request.path_params["name"]
-        text = await asyncio.to_thread(_read, where, name)
-        if text is None:
+        if name not in pages:
             message = f"there is no runbook {name!a:.100}; {RUNBOOKS}/ lists them\n"
             return PlainTextResponse(message, status_code=404)
-        return _page(style, name, await asyncio.to_thread(rendered, text))
+        return _page(name, await asyncio.to_thread(rendered, pages[name]))
 
     return [
         Route(RUNBOOKS, index),
@@ -71,26 +73,13 @@ def rendered(text: str) -> Html:
     return Html(markdown.renderer.render(tokens, markdown.options, {}))
 
 
-def _names(where: Path) -> list[str]:
-    return sorted(path.stem for path in where.glob(f"*{SUFFIX}") if NAME.fullmatch(path.stem))
-
-
-def _read(where: Path, name: str) -> str | None:
-    if not NAME.fullmatch(name):
-        return None
-    try:
-        return (where / f"{name}{SUFFIX}").read_text(encoding="utf-8")
-    except OSError:
-        return None
-
-
-def _page(style: str, title: str, *content: Html) -> HTMLResponse:
+def _page(title: str, *content: Html) -> HTMLResponse:
     head = el(
         "head",
         el("meta", charset="utf-8"),
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
         el("title", f"{title} - gpud"),
-        el("link", rel="stylesheet", href=style),
+        el("link", rel="stylesheet", href="/static/page.css"),
     )
     links = el("a", "the state", href="/"), el("a", "runbooks", href=f"{RUNBOOKS}/")
     top = el("header", el("p", el("strong", "gpud")), el("nav", *links, aria_label="Pages"))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.serve.http.assets import SCRIPT, STYLE
 from gpud.agent.serve.http.response import HTML, Body, Cached, respond
 from gpud.agent.serve.metrics.collector import Format
 from gpud.agent.serve.metrics.probes import fresh_enough
-from gpud.agent.serve.page import Frame, page
+from gpud.agent.serve.page import page
 from gpud.agent.state import status
 from gpud.core.settings import config_path
 from gpud.show.model import Input
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from gpud.agent.serve.http.assets import Assets
     from gpud.agent.serve.metrics.collector import Texts
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.clock import Instant
@@ -39,13 +37,13 @@ class PageView:
         read: Callable[[], Snapshot],
         settings: Settings,
         now: Callable[[], Instant],
-        files: Assets,
         host: str = "",
     ) -> None:
         self._read = read
         self._settings = settings
         self._now = now
-        self._frame = Frame(host, config_path(settings.home), files.href(STYLE), files.href(SCRIPT))
+        self._host = host
+        self._config = config_path(settings.home)
         self._cached: Cached[Body] | None = None
 
     async def answer(self, request: Request) -> Response:
@@ -55,7 +53,7 @@ class PageView:
     def _body(self) -> Body:
         now, cached = self._now(), self._cached
         if cached is None or not cached.serves(now):
-            body = Body(page(self._input(now), self._frame).encode(), HTML)
+            body = Body(page(self._input(now), self._host, self._config).encode(), HTML)
             if cached is not None and cached.value.plain == body.plain:
                 body = cached.value  # compressed already
             cached = self._cached = Cached(body, now.mono_s)

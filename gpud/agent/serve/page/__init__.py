@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-import msgspec
 from msgspec.structs import replace
 
 from gpud.agent.serve.markup import Child, Html, el, joined, text
@@ -30,6 +29,7 @@ MENU: Final = (("figures", "Speed"), ("gpus", "GPUs"), ("docker", "Docker"), ("e
 THEMES: Final = (("auto", "light dark"), ("light", "light"), ("dark", "dark"))
 COLOURS: Final = {"ok": "1a7f37", "degraded": "9a6700", "failed": "b3261e", "starting": "5c636b"}
 """The sign in the browser's tab, on light and dark alike."""
+UPLOT: Final = "/static/vendor/uPlot-1.6.32"
 LINKS: Final = (
     ("/metrics", "metrics"),
     ("/api/v1/status", "status as JSON"),
@@ -40,17 +40,8 @@ LINKS: Final = (
 )
 
 
-class Frame(msgspec.Struct, frozen=True):
-    """What stands around the sections: names, addresses of style and script."""
-
-    host: str = ""
-    config: str = ""  # the path of the configuration file
-    style: str = "/static/page.css"
-    script: str = "/static/main.js"
-
-
-def page(shown: model.Input, frame: Frame) -> str:
-    """Write the page. The same input gives the same text."""
+def page(shown: model.Input, host: str = "", config: str = "") -> str:
+    """Write the page; the same input gives the same text. ``config``: the file of the settings."""
     state = headline(shown.document)
     made = {section.name: section for section in sections(shown)}
     alerts = made.pop("alerts", None)
@@ -60,7 +51,7 @@ def page(shown: model.Input, frame: Frame) -> str:
         opened.append(unsaid)
         del made["health"]
     opened += [made.pop(name) for name, _ in menu]
-    host = f" on {frame.host}" if frame.host else ""
+    host = f" on {host}" if host else ""
     head = el(
         "head",
         el("meta", charset="utf-8"),
@@ -68,8 +59,10 @@ def page(shown: model.Input, frame: Frame) -> str:
         el("meta", name="color-scheme", content="light dark"),
         el("title", text(f"{state.word}: gpud{host}", 200)),
         el("link", rel="icon", href=f"data:image/svg+xml,{quote(favicon(state.state))}"),
-        el("link", rel="stylesheet", href=frame.style),
-        el("script", src=frame.script, type="module"),
+        el("link", rel="stylesheet", href=f"{UPLOT}/uPlot.min.css"),
+        el("link", rel="stylesheet", href="/static/page.css"),
+        el("script", src=f"{UPLOT}/uPlot.iife.min.js", defer=True),
+        el("script", src="/static/main.js", type="module"),
     )
     details = el(
         "section",
@@ -91,7 +84,7 @@ def page(shown: model.Input, frame: Frame) -> str:
             id="main",
             tabindex=-1,
         ),
-        _foot(shown, frame),
+        _foot(shown, config),
     )
     return f"<!DOCTYPE html>\n{el('html', head, body, lang='en', data_state=state.state)}\n"
 
@@ -208,20 +201,20 @@ def _controls(shown: model.Input) -> Html:
         )
         for name in RANGES_S
     ]
-    zone = el("input", type="checkbox", id="utc", role="switch")
-    actions = (("link", "copy link"), ("csv", "CSV"), ("png", "PNG"))
+    actions = (("csv", "CSV"), ("png", "PNG"))
     return el(
         "form",
         el("fieldset", el("legend", "Range", class_="hidden"), *ranges, id="range"),
-        el("label", zone, el("span", "UTC"), class_="switch"),
         *(el("button", words, type="button", id=name) for name, words in actions),
+        el("button", "Show the whole range", type="button", id="reset", hidden=True),
+        el("span", id="zone"),
         id="view",
         data_suggested=suggested,
         hidden=True,
     )
 
 
-def _foot(shown: model.Input, frame: Frame) -> Html:
+def _foot(shown: model.Input, config: str) -> Html:
     document = shown.document
     platform = ", ".join(
         f"{key} {value}" for key, value in sorted(document.platform.items()) if value
@@ -230,7 +223,7 @@ def _foot(shown: model.Input, frame: Frame) -> Html:
         model.Pair("gpud", document.version[:60]),
         model.Pair("running since", model.Timestamp(document.started_s)),
         model.Pair("machine", model.Prose(platform, 400) if platform else None),
-        model.Pair("settings", model.code(frame.config) if frame.config else None),
+        model.Pair("settings", model.code(config) if config else None),
         model.Pair("in a terminal", (model.code("gpud status"), ", ", model.code("gpud doctor"))),
     ]
     links = el("ul", *(el("li", inline(model.Link(to, words))) for to, words in LINKS))

@@ -245,7 +245,8 @@ def web(  # what is served, and on which terms
     """Serve all routes in a thread with a loop of its own; gives the port."""
     collector = SnapshotCollector(read, settings, now)
     history = History(Path(settings.state_dir))
-    inner = app(read, history, settings, collector, now, more=more)
+    inner = app(read, history, settings, collector, now)
+    inner.router.routes[:0] = more
     counts: Counter[Refused] = Counter() if turned_away is None else turned_away
     refusals = RefusalCounter(counts.update)
     application = AccessControl(inner, settings.http, refusals, certificate)

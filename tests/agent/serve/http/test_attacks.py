@@ -8,7 +8,6 @@ import os
 import random
 import socket
 import ssl
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -72,11 +71,9 @@ def let_go(listener: Armed, before: int) -> None:
     ("listener", "count", "tls", "sent"),
     [
         ("plain", SILENT, False, b""),
-        ("plain", SILENT, False, b"GET /metr"),
         ("plain", SILENT, False, b"GET / HTTP/1.1\r\nhost: localhost\r\nx: "),
         ("secure", SILENT, False, b""),
         ("secure", SILENT // 6, True, b""),
-        ("secure", SILENT // 6, False, b"\x16\x03\x01\x40\x00\x01"),  # half a hello
     ],
     indirect=["listener"],
 )
@@ -205,12 +202,11 @@ def mutated(chance: random.Random) -> bytes:
     return bytes(made)
 
 
-@pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=pytest.mark.soak)])
-def test_malformed_requests_by_the_thousand_leave_no_trace(plain: Armed, count: int) -> None:
-    chance = random.Random(count)
+def test_malformed_requests_by_the_thousand_leave_no_trace(plain: Armed) -> None:
+    chance = random.Random(1000)
     answers(plain)
     before = descriptors()
-    for number in range(count):
+    for number in range(1000):
         with plain.connect() as one:
             one.sendall(mutated(chance))
         if number % 250 == 0:
@@ -268,24 +264,6 @@ def test_old_tls_and_plain_clients_are_refused(secure: Armed) -> None:
     ):
         old.wrap_socket(raw)
     answers(secure)
-
-
-def test_memory_is_what_it_was_after_all_of_it(plain: Armed) -> None:
-    def rss() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
-
-    answers(plain)
-    closed = descriptors()
-    plain.keep(SILENT, b"GET / HTTP/1.1\r\nx: " + b"y" * 4000)  # what a first time costs
-    let_go(plain, closed)
-    before = rss()
-    for _ in range(2):
-        plain.keep(SILENT, b"GET / HTTP/1.1\r\nx: " + b"y" * 4000)
-        answers(plain)
-        for kept in plain.kept:
-            kept.close()
-        plain.kept.clear()
-    assert rss() - before < 16 * 1024 * 1024
 
 
 def test_when_descriptors_run_out_the_next_scrape_still_gets_in() -> None:

@@ -13,7 +13,6 @@ from prometheus_client import generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily
 from starlette.requests import Request
 
-from gpud.agent.serve.http import assets
 from gpud.agent.serve.http.response import CACHE_S
 from gpud.agent.serve.http.views import MOST_FORMATS, MetricsView, PageView
 from gpud.agent.serve.metrics.collector import Format, SnapshotCollector
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
     from gpud.agent.serve.metrics.collector import Texts
-
-FILES = assets.load()
 
 
 @dataclass
@@ -65,7 +62,7 @@ def world() -> World:
 
 @pytest.fixture
 def page(world: World) -> PageView:
-    return PageView(world.read, parse(None, {}), world.now, FILES, "laptop")
+    return PageView(world.read, parse(None, {}), world.now, "laptop")
 
 
 @pytest.fixture
@@ -104,12 +101,10 @@ def test_page_keeps_its_tag_until_it_changes(page: PageView, world: World) -> No
     assert (code, headers["etag"] != tag, other != body) == (200, True, True)
 
 
-def test_page_names_its_machine_its_settings_and_its_files(page: PageView) -> None:
+def test_page_names_its_machine_and_its_settings(page: PageView) -> None:
     text = get(page)[2].decode()
     assert "<title>Failed: gpud on laptop</title>" in text
     assert ">/etc/gpud/gpud.toml</code>" in text
-    assert f'href="{FILES.href("page.css")}"' in text
-    assert f'src="{FILES.href("main.js")}"' in text
 
 
 def test_twenty_scrapes_at_once_are_written_once(metrics: MetricsView, world: World) -> None:

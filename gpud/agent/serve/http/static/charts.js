@@ -11,10 +11,8 @@ const NEAR = "200px";
 const AGAIN_MS = 10_000; // after a failure
 const LOOK_MS = 1000;
 const KINDS = { history, past, telemetry, usual: history };
-const FOLDER = "./vendor/uPlot-1.6.32/";
 /** @type {Map<Element, Chart>} */
 const charts = new Map();
-let loading = null;
 
 class Chart {
   constructor(figure) {
@@ -22,49 +20,41 @@ class Chart {
     this.made = KINDS[figure.dataset.chart](figure);
     this.near = false;
     this.due_ms = 0;
-    this.loading = null;
+    this.turn = null; // what is asked for now
   }
 
   /** Ask for what is new, unless that is being done. */
   async update() {
-    if (!this.near || document.hidden || this.loading || Date.now() < this.due_ms) return;
-    const stop = new AbortController();
-    this.loading = stop;
+    if (!this.near || document.hidden || this.turn !== null || Date.now() < this.due_ms) return;
+    const turn = (this.turn = {});
     this.figure.setAttribute("aria-busy", "true");
     try {
-      const drawing = library(); // it comes while the figures are read
-      const pause_ms = await this.made.load(stop.signal, drawing);
-      if (!stop.signal.aborted) this.done(pause_ms, "");
+      const take = await this.made.ask();
+      if (this.turn === turn) this.end(take(), "");
     } catch (error) {
-      if (!stop.signal.aborted) this.done(AGAIN_MS, error.message);
-    } finally {
-      if (this.loading === stop) this.loading = null;
+      if (this.turn === turn) this.end(AGAIN_MS, error.message);
     }
   }
 
   /** Something else is looked at: the answer that is under way is for nobody. */
   renew() {
-    this.loading?.abort();
-    this.loading = null;
+    this.turn = null;
     this.due_ms = 0;
     this.figure.removeAttribute("aria-busy"); // out of sight nothing is asked instead
     this.figure.removeAttribute("data-drawn");
-    this.made.fit?.();
+    this.made.fit();
     this.update();
   }
 
-  done(pause_ms, trouble) {
+  end(pause_ms, trouble) {
+    this.turn = null;
     this.due_ms = Date.now() + pause_ms;
     this.figure.removeAttribute("aria-busy");
     this.figure.toggleAttribute("data-drawn", trouble === "");
-    let note = this.figure.querySelector(".trouble");
-    if (note === null && trouble) {
-      note = Object.assign(document.createElement("p"), { className: "trouble" });
-      this.figure.append(note);
-    }
-    if (note === null) return;
-    note.hidden = !trouble;
-    note.textContent = trouble ? `no newer figures: ${trouble}` : "";
+    this.figure.querySelector(".trouble")?.remove();
+    if (!trouble) return;
+    const note = { className: "trouble", textContent: `no newer figures: ${trouble}` };
+    this.figure.append(Object.assign(document.createElement("p"), note));
   }
 }
 
@@ -79,9 +69,9 @@ const sight = new IntersectionObserver((entries) => {
 
 const sizes = new ResizeObserver((entries) => {
   for (const { target } of entries) {
-    const chart = charts.get(target.closest("[data-chart]"));
-    const u = chart?.made.chart();
-    if (u && Math.abs(u.width - target.clientWidth) >= 1) chart.made.resize();
+    const { made } = charts.get(target.closest("[data-chart]")) ?? {};
+    const u = made?.chart();
+    if (u && Math.abs(u.width - target.clientWidth) >= 1) made.resize();
   }
 });
 
@@ -89,7 +79,7 @@ const sizes = new ResizeObserver((entries) => {
 export function adopt() {
   for (const [figure, chart] of charts) {
     if (figure.isConnected && figure.matches("[data-chart]")) continue;
-    chart.loading?.abort();
+    chart.turn = null;
     chart.made.chart()?.destroy();
     sight.unobserve(figure);
     if (chart.made.place) sizes.unobserve(chart.made.place);
@@ -114,12 +104,10 @@ export function start() {
   setInterval(() => charts.forEach((chart) => chart.update()), LOOK_MS);
   for (const type of ["pointerover", "pointerout", "focusin", "focusout"]) addEventListener(type, point);
   themed(() => charts.forEach((chart) => chart.made.redraw()));
-  listen((what) => charts.forEach((chart) => (what === "time" ? chart.made.redraw() : chart.renew())));
-}
-
-/** The charts as uPlot has them, by the id of their figure: for those who look from outside. */
-export function drawn() {
-  return Object.fromEntries([...charts].map(([figure, chart]) => [figure.id, chart.made.chart()]));
+  listen(() => charts.forEach((chart) => chart.renew()));
+  // For those who look closer, in the console: the figures behind the pixels.
+  const drawn = () => Object.fromEntries([...charts].map(([figure, { made }]) => [figure.id, made.chart()]));
+  Object.defineProperty(globalThis, "gpud", { value: Object.freeze({ drawn }) });
 }
 
 /** The charts of all metrics that the page shows: their names, uPlot's and their figures. */
@@ -138,31 +126,4 @@ function point({ target, type }) {
       made.highlight(type === "pointerover" || type === "focusin" ? row.sectionRowIndex : null);
     }
   }
-}
-
-/** Fetch uPlot with the first chart. Errors: Error naming the file. */
-function library() {
-  loading ??= Promise.all([
-    element("link", { rel: "stylesheet", href: address("uPlot.min.css") }),
-    element("script", { src: address("uPlot.iife.min.js") }),
-  ]);
-  loading.catch(() => (loading = null)); // to be tried again
-  return loading;
-}
-
-function element(name, properties) {
-  return new Promise((loaded, failed) => {
-    const made = Object.assign(document.createElement(name), properties);
-    made.addEventListener("load", loaded);
-    made.addEventListener("error", () => {
-      made.remove();
-      failed(new Error(`cannot load ${properties.href ?? properties.src}`));
-    });
-    document.head.append(made);
-  });
-}
-
-/** With the version that this module was asked for with. */
-function address(name) {
-  return new URL(FOLDER + name + new URL(import.meta.url).search, import.meta.url).href;
 }

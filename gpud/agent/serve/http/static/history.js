@@ -1,33 +1,14 @@
 // A chart over time: one metric in its own unit, or all of a table in percent of what is usual.
 
-import { colour, faint, figureAxis, handle, make, selected, timeAxis } from "./frame.js";
-import { keys, legend } from "./legend.js";
+import { colour, figureAxis, inFrame, notes, pointed, timeAxis } from "./frame.js";
 import { changes, concerning, drawLevel, drivers, happenings, isSlower, label, shade } from "./marks.js";
-import { aligned, bounds, level, lonely, percent, read, within } from "./series.js";
-import { compared } from "./time.js";
-import { span, view, zoom } from "./view.js";
+import { aligned, bounds, level, percent, read, within } from "./series.js";
+import { between, compared, figure, length, MINUTE, moment } from "./time.js";
+import { span, view } from "./view.js";
 
-export const LEAST_MS = 30_000;
 const WHOLE = 100;
 const APART = 5; // percent; a line that far from the others has its name beside it
 const LABELLED = 0.85; // from that part of a line on it stands
-
-/** How all charts are moved in: a window is dragged, a double click goes back, they share the cursor. */
-export const CURSOR = {
-  drag: { x: true, y: false, setScale: false },
-  bind: { dblclick: () => () => (zoom(null), null) },
-  sync: {
-    key: "gpud",
-    setSeries: false,
-    filters: { pub: (type) => type === "mousemove" || type === "mouseleave" },
-  },
-};
-
-/** Look at what was selected with the mouse. */
-export function take(u) {
-  const window = selected(u);
-  if (window) zoom(window);
-}
 
 /** The metrics of a table's rows; each cell of the past says which. */
 export function metricsOf(table) {
@@ -44,38 +25,29 @@ export function history(element) {
   const isPercent = element.dataset.chart === "usual";
   const plot = element.querySelector(".plot");
   const caption = element.querySelector("figcaption").textContent.trim();
-  const below = legend(plot, isPercent);
-  let metrics = [];
-  let requested = null;
-  let u = null;
+  const [below, when, modes, spoken] = notes("when", "modes", "spoken hidden");
+  plot.after(below);
+  let metrics = null;
   let shape = { xs: [], columns: [], rows: [], step: 1 };
   let marks = { drivers: [], each: [] };
   let focus = null;
-  const moves = handle(plot, () => u, describe);
-  keys(plot, caption, () => u, () => describe(true));
-
   const wanted = () =>
     isPercent ? metricsOf(document.getElementById(element.dataset.rows)) : [{ ...element.dataset }];
 
-  /** Ask, and draw it; gives how long that is good for. Errors: those of json. */
-  async function load(signal, drawing) {
+  async function ask() {
     const asked = wanted();
-    requested = names(asked);
-    const until = span()[1];
-    const [answers, happened] = await Promise.all([read(asked), happenings(), drawing]);
-    signal.throwIfAborted(); // that was for all charts: another range may be looked at by now
-    const now_s = Date.now() / 1000;
-    const step = Math.max(...answers.map((answer) => answer.step));
-    const renewed = asked.length !== metrics.length;
-    metrics = asked;
-    shape = { ...aligned(answers, now_s), step };
-    marks = {
-      drivers: drivers(happened, metrics[0]?.gpu),
-      each: metrics.map((metric) => concerning(happened, metric)),
+    const [answers, happened] = await Promise.all([read(asked), happenings()]);
+    return () => {
+      const renewed = asked.length !== metrics?.length;
+      const step = Math.max(...answers.map((answer) => answer.step));
+      metrics = asked;
+      shape = { ...aligned(answers, Date.now() / 1000), step };
+      marks = {
+        drivers: drivers(happened, metrics[0]?.gpu),
+        each: metrics.map((metric) => concerning(happened, metric)),
+      };
+      return { data: data(), step, renewed };
     };
-    draw(renewed);
-    // A point more is there after a step; what is long past does not change any more.
-    return until > now_s - step ? Math.max(LEAST_MS, (step * 1000) / 4) : Infinity;
   }
 
   const levelOf = (number) => level(marks.each[number].usual, shape.columns[number][0]);
@@ -90,44 +62,22 @@ export function history(element) {
     })];
   }
 
-  function draw(renewed) {
-    if (u !== null && !renewed) u.setData(data(), false);
-    else {
-      u?.destroy();
-      u = make(plot, options());
-    }
-    moves.fit();
-    describe();
-  }
-
-  function options() {
-    const points = { size: 4, filter: (u, index, dense) => (dense ? null : lonely(u.data[index])) };
+  function look() {
     const lines = metrics.map(({ words: label }, number) => ({
       label,
-      points,
       stroke: () => colour(isPercent && number !== focus ? "--line" : "--accent"),
       width: isPercent ? 1.25 : 1.75,
     }));
-    const edge = { stroke: "transparent", points: { show: false } };
     return {
-      data: data(),
-      series: [{}, ...lines, ...(isPercent ? [] : [{ ...edge }, { ...edge }])],
-      bands: isPercent ? [] : [{ series: [2, 3], fill: () => faint("--accent") }],
+      series: lines,
+      isBand: !isPercent,
       axes: [timeAxis(), figureAxis(isPercent ? "percent" : metrics[0].unit)],
-      scales: {
-        x: { auto: false, range: (_, min, max) => [min, max] },
-        y: { range: () => around() },
-      },
-      cursor: CURSOR,
-      hooks: {
-        draw: [() => u && marksOf()],
-        setCursor: [() => u && describe()],
-        setSelect: [take],
-      },
+      range: () => around(),
+      hooks: { draw: marksOf },
     };
   }
 
-  function marksOf() {
+  function marksOf(u) {
     const middle = isPercent ? WHOLE : levelOf(0);
     if (middle !== null) drawLevel(u, middle);
     const labels = [];
@@ -154,30 +104,27 @@ export function history(element) {
     return bounds(seen, isPercent ? WHOLE : levelOf(0));
   }
 
-  const percentAt = (number, row) =>
-    percent(row?.series.median[row.index], levelOf(number), metrics[number].unit);
-
-  /** Say what is at the cursor, or else the newest step that lies in what is looked at. */
-  function describe(aloud = false) {
-    const at = u?.cursor.idx ?? null;
+  /** Write what is at the cursor, or else the newest whole step that lies in what is looked at. */
+  function describe(u, aloud = false) {
+    const at = pointed(u);
     const now_s = Date.now() / 1000;
     const [from, to] = span(now_s);
     const inStep = ({ series, index }) =>
       series.at_s[index] >= from && Math.min(series.at_s[index] + shape.step, now_s) <= to;
     const whole = (_, place) => shape.rows.some((row) => row[place] && inStep(row[place]));
-    const inside = shape.xs[at] >= from && shape.xs[at] <= to ? at : -1;
-    const index = at === null ? shape.xs.findLastIndex(whole) : inside;
-    const rows = shape.rows.map((row) => near(row, index));
-    const point = rows.find((row) => row);
-    const at_s = point ? point.series.at_s[point.index] : (shape.xs[index] ?? null);
-    const latest = at !== null ? "" : view.zoom === null ? "newest: " : "last in this window: ";
-    const lines = metrics.map((metric, number) => ({
-      ...metric,
-      ...marks.each[number],
-      row: rows[number],
-      percent: isPercent ? percentAt(number, rows[number]) : null,
-    }));
-    below.describe({ at_s, latest, lines, step: shape.step, drivers: marks.drivers, to }, aloud);
+    const index = at ?? shape.xs.findLastIndex(whole);
+    const points = shape.rows.map((row) => near(row, index));
+    const point = points.find((each) => each);
+    const isIdle = isPercent && at === null;
+    const texts = metrics.map(({ words }, number) => (isPercent ? `${words} ` : "") + value(number, points[number]));
+    if (!point) when.textContent = "no figures in this time";
+    else if (isIdle) when.textContent = "point at the chart, or at a row above to see its line";
+    else {
+      const latest = at !== null ? "" : view.zoom === null ? "newest: " : "last in this window: ";
+      when.textContent = latest + happening(point.series.at_s[point.index]).join(" · ");
+    }
+    modes.textContent = isIdle ? "" : texts.join(" · ");
+    if (aloud) spoken.textContent = [caption, when.textContent, ...texts].join("; ");
   }
 
   /** The point at a place, or of a metric that is measured seldom the last one before it. */
@@ -187,19 +134,44 @@ export function history(element) {
     return null;
   }
 
+  /** When a step began, and what was so then. */
+  function happening(at_s) {
+    const driver = marks.drivers.findLast((each) => each.at_s <= at_s);
+    const slower = marks.each.flatMap((each, number) => each.slower
+      .filter(({ since_s, until_s }) => since_s <= at_s && at_s < until_s)
+      .map(({ slowdown, why }) => `${metrics[number].words} ${compared(slowdown)} (${why})`));
+    const wide = shape.step > MINUTE ? ` (${length(shape.step)})` : "";
+    return [`${moment(at_s)}${wide}`, ...(driver ? [`driver ${driver.new}`] : []), ...slower];
+  }
+
+  function value(number, point) {
+    const { unit } = metrics[number];
+    if (isPercent) return figure(percent(point?.series.median[point.index], levelOf(number), unit), "percent");
+    const { usual } = marks.each[number];
+    const level = usual === null ? [] : [`usual ${figure(usual, unit)}`];
+    if (!point) return ["no figure", ...level].join("; ");
+    const [median, p10, p90, n, marked] = ["median", "p10", "p90", "n", "marked"]
+      .map((name) => point.series[name][point.index] ?? null);
+    const runs = [`${n} ${n === 1 ? "run" : "runs"}`, ...(marked > 0 ? [`${marked} not compared`] : [])];
+    if (median === null) return `no figure (${runs.join(", ")})`;
+    const hasBand = p10 !== null && p90 !== null && n > 1;
+    const band = hasBand ? [`p10 to p90 ${between(p10, p90, unit)}`] : [];
+    return `${figure(median, unit)} (${[...band, ...runs, ...level].join(", ")})`;
+  }
+
+  const made = inFrame(plot, caption, { ask, look, describe });
   return {
-    ...moves,
-    load,
-    isStale: () => requested !== null && names(wanted()) !== requested,
+    ...made,
+    isStale: () => metrics !== null && names(wanted()) !== names(metrics),
     /** Show one line before the others, or with null none. */
     highlight(number) {
       focus = number;
-      u?.redraw(false, false);
+      made.chart()?.redraw(false, false);
     },
     /** The figures as rows of a table, the first of which names the columns. */
     table: () => [
       ["time", "probe", "mode", "gpu", "unit", "median", "p10", "p90", "runs"],
-      ...metrics.flatMap(({ probe, mode, gpu, unit }, number) =>
+      ...(metrics ?? []).flatMap(({ probe, mode, gpu, unit }, number) =>
         shape.rows[number].filter((row) => row).map(({ series, index }) => [
           new Date(series.at_s[index] * 1000).toISOString(), probe, mode, gpu, unit,
           series.median[index], series.p10[index], series.p90[index], series.n[index],

@@ -4,7 +4,7 @@
 // comes is our own server's page, in which everything from outside is escaped; a script that a
 // DOMParser has read does not run.
 
-import { answers, ask } from "./net.js";
+import { ask, showReach } from "./net.js";
 import { rewrite } from "./time.js";
 import { toolbar } from "./view.js";
 
@@ -15,7 +15,7 @@ const DRAWN = ".plot, #view";
 const ADDED = ".legend, .trouble, .spark";
 let tag;
 let busy = false;
-let adopt = () => {};
+let adopt;
 
 /** Begin; `changed()` is called after each change. */
 export function start(changed) {
@@ -29,15 +29,13 @@ export async function update() {
   if (document.hidden || busy) return;
   busy = true;
   try {
-    const answer = await ask(location.pathname, AbortSignal.timeout(3 * EVERY_MS), tag);
+    const answer = await ask(location.pathname, tag);
     if (answer.ok) {
       tag = answer.headers.get("etag") ?? undefined;
       take(new DOMParser().parseFromString(await answer.text(), "text/html"));
-    } else if (answer.status !== 304) {
-      throw new Error(`gpud answered ${answer.status}`);
-    }
-  } catch (error) {
-    answers(false, error.message); // the next time is soon
+    } else if (answer.status !== 304) showReach(false, `gpud answered ${answer.status}`);
+  } catch {
+    // the page says so, and the next time is soon
   } finally {
     busy = false;
     rewrite(document);

@@ -1,27 +1,32 @@
 // What the page does where scripts run; without them it has everything but charts and moves.
 
+import { adopt, overviews, start as startCharts } from "./charts.js";
+import { colour } from "./frame.js";
 import { start as startLive } from "./live.js";
-import { showReach } from "./net.js";
 import { rewrite } from "./time.js";
-import { listen, start as startView, toolbar } from "./view.js";
+import { start as startView, toolbar } from "./view.js";
 
 const EVERY_MS = 1000;
+const COPIED_MS = 1500;
 const THEME = "gpud.theme";
-const AGAIN_MS = 5000;
+const ACTIONS = {
+  csv: () => overviews().forEach(({ id, table }) => save(`${id}.csv`, new Blob([csv(table)], { type: "text/csv" }))),
+  png: () => overviews().forEach(({ id, u }) => u && picture(u).toBlob((blob) => save(`${id}.png`, blob))),
+};
 
 document.documentElement.classList.add("js");
 theme();
 startView();
 toolbar();
-listen(() => {
-  showReach();
-  rewrite(document);
-});
 rewrite(document);
 setInterval(() => rewrite(document), EVERY_MS);
-let charts = null;
-startLive(() => charts?.adopt());
-bring();
+addEventListener("click", ({ target }) => {
+  const button = target.closest?.("button");
+  if (button?.matches(".copy")) copy(button, button.previousElementSibling);
+  else if (button) ACTIONS[button.id]?.();
+});
+startLive(adopt);
+startCharts();
 
 /** Colours as the reader chose them, or as the browser has them. */
 function theme() {
@@ -44,16 +49,38 @@ function theme() {
   });
 }
 
-/** The page can be used before there is a chart in it, and while gpud starts anew. */
-async function bring() {
+/** Copy a command, and say so on the button for a moment. Without a secure origin it is selected. */
+async function copy(button, typed) {
+  const words = button.textContent;
   try {
-    charts = await import("./charts.js");
-    (await import("./take.js")).start();
+    await navigator.clipboard.writeText(typed.textContent);
+    button.textContent = "copied";
   } catch {
-    setTimeout(bring, AGAIN_MS); // the page itself says when gpud does not answer
-    return;
+    getSelection().selectAllChildren(typed);
+    button.textContent = "select and copy";
   }
-  charts.start();
-  // For those who look closer, in the console: the figures behind the pixels.
-  Object.defineProperty(globalThis, "gpud", { value: Object.freeze({ drawn: charts.drawn }) });
+  setTimeout(() => (button.textContent = words), COPIED_MS);
+}
+
+/** The rows as RFC 4180 has them. */
+function csv(rows) {
+  const cell = (value) => (/[",\r\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : (value ?? ""));
+  return rows.map((row) => `${row.map(cell).join(",")}\r\n`).join("");
+}
+
+/** The canvas of a chart on the page's ground. */
+function picture(u) {
+  const { canvas } = u.ctx;
+  const made = Object.assign(document.createElement("canvas"), { width: canvas.width, height: canvas.height });
+  const ctx = made.getContext("2d");
+  ctx.fillStyle = colour("--back");
+  ctx.fillRect(0, 0, made.width, made.height);
+  ctx.drawImage(canvas, 0, 0);
+  return made;
+}
+
+function save(name, blob) {
+  const link = Object.assign(document.createElement("a"), { download: name, href: URL.createObjectURL(blob) });
+  link.click();
+  URL.revokeObjectURL(link.href);
 }

@@ -1,28 +1,20 @@
 // What is drawn into a chart besides its lines: other drivers, the usual level, and what is slower.
 
 import { colour, faint, measured, stroke, write } from "./frame.js";
-import { json } from "./net.js";
-import { first, span } from "./view.js";
+import { shared } from "./net.js";
+import { first, query } from "./view.js";
 
 const DRIVER = "driver_version";
 const AT_MOST = 200;
-const ROUND_S = 300; // so that charts of one range ask the same question
-const FRESH_MS = 10_000;
-let shared = null; // many charts are of the same machine
 
-/** Everything that has happened since; asked once for all charts that ask at the same time. */
+/** The drivers that came, the alerts and the state, of the time that is looked at. */
 export function happenings() {
-  const since = Math.floor(span()[0] / ROUND_S) * ROUND_S;
-  if (shared?.since !== since || Date.now() - shared.asked_ms > FRESH_MS) {
-    const answers = Promise.all([
-      json(`/api/v1/events?kind=${DRIVER}&since=${since}&limit=${AT_MOST}`),
-      json(`/api/v1/alerts?since=${since}&limit=${AT_MOST}`),
-      json("/api/v1/status"),
-    ]);
-    shared = { since, asked_ms: Date.now(), answers };
-    answers.catch(() => (shared = null));
-  }
-  return shared.answers;
+  const since = query({}).get("since");
+  return Promise.all([
+    shared(`/api/v1/events?kind=${DRIVER}&since=${since}&limit=${AT_MOST}`),
+    shared(`/api/v1/alerts?since=${since}&limit=${AT_MOST}`),
+    shared("/api/v1/status"),
+  ]);
 }
 
 /** The drivers that came, the oldest first; none for the CPU. */
@@ -33,7 +25,7 @@ export function drivers([{ events }], gpu) {
     .sort((a, b) => a.at_s - b.at_s);
 }
 
-/** What concerns one metric: the usual level, when it was slower, and when its last run was. */
+/** What concerns one metric: the usual level, and when it was slower. */
 export function concerning([, alerts, status], { gpu, probe, mode }) {
   const uuid = gpu === "cpu" ? null : gpu;
   const ours = (stream) =>
@@ -43,7 +35,6 @@ export function concerning([, alerts, status], { gpu, probe, mode }) {
     since_s: alarm.since_s,
     until_s: Infinity,
     slowdown: Math.max(alarm.effect.ratio, 1 / alarm.effect.ratio), // of figures, not of time
-    at_s: alarm.at_s,
     why: alarm.kind === "driver" ? `driver ${alarm.old_driver} → ${alarm.new_driver}` : alarm.kind,
   })));
   const past = alerts.alerts.filter((alert) => alert.ends_s).flatMap((alert) =>
@@ -51,16 +42,12 @@ export function concerning([, alerts, status], { gpu, probe, mode }) {
       since_s: evidence.since_s,
       until_s: alert.ends_s,
       slowdown: evidence.slowdown,
-      at_s: alert.starts_s,
       why: evidence.kind,
     })));
-  const number = status.gpus[uuid]?.number ?? null;
-  const last = status.probes.find((run) => run.probe === probe && run.gpu === number);
   const newest = (a, b) => a.version - b.version || (a.last_judged_s ?? 0) - (b.last_judged_s ?? 0);
   return {
     slower: [...past, ...open],
     usual: streams.filter((stream) => stream.usual !== null).sort(newest).at(-1)?.usual ?? null,
-    last_s: last?.last_success_s ?? null,
   };
 }
 
@@ -125,8 +112,8 @@ export function label(u, labels) {
   let free = bbox.top + bbox.height - high;
   for (const { text, value, fires } of labels.toSorted((a, b) => a.value - b.value)) {
     const y = Math.min(u.valToPos(value, "y", true) + 3 * devicePixelRatio, free);
-    const right = bbox.left + bbox.width - 4 * devicePixelRatio;
-    write(u, text, right, y, { name: fires ? "--bad" : "--text", align: "right" });
+    const left = bbox.left + bbox.width - measured(u, text) - 4 * devicePixelRatio;
+    write(u, text, left, y, fires ? "--bad" : "--text");
     free = y - high;
   }
 }
@@ -134,18 +121,17 @@ export function label(u, labels) {
 /** Draw a line where another driver came, with its name where there is room; the newest first. */
 export function changes(u, drivers) {
   const { bbox } = u;
-  const y = bbox.top - 16 * devicePixelRatio;
-  const inside = drivers.filter(({ at_s }) => at_s >= u.scales.x.min && at_s <= u.scales.x.max);
+  const [y, gap] = [bbox.top - 16 * devicePixelRatio, 4 * devicePixelRatio];
   let free = bbox.left + bbox.width; // what is right of it is written upon
-  for (const driver of inside.toReversed()) {
+  for (const driver of drivers.toReversed()) {
+    if (driver.at_s < u.scales.x.min || driver.at_s > u.scales.x.max) continue;
     const x = u.valToPos(driver.at_s, "x", true);
-    stroke(u, "--text", [5, 3], [[x, bbox.top - 4 * devicePixelRatio], [x, bbox.top + bbox.height]]);
+    stroke(u, "--text", [5, 3], [[x, bbox.top - gap], [x, bbox.top + bbox.height]]);
     const text = `driver ${driver.old} → ${driver.new}`;
-    const width = measured(u, text) + 8 * devicePixelRatio;
-    const [begin, align] = x + width <= free ? [x, "left"] : [Math.min(x, free), "right"];
-    if (align === "right" && (begin - width < 0 || begin < x)) continue; // the page lists it too
-    const gap = (align === "left" ? 4 : -4) * devicePixelRatio;
-    const [from] = write(u, text, begin + gap, y, { align });
-    free = from - 8 * devicePixelRatio;
+    const width = measured(u, text);
+    const left = x + gap + width <= free ? x + gap : x - gap - width;
+    if (left < 0 || left + width > free) continue; // the page lists it too
+    write(u, text, left, y);
+    free = left - 2 * gap;
   }
 }

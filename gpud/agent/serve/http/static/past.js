@@ -1,7 +1,7 @@
 // The past of each metric of a table, as a small line beside its row: drivers as marks, what is
 // slower in red. It is for the eye alone; the chart below has the figures.
 
-import { LEAST_MS, metricsOf, names } from "./history.js";
+import { metricsOf, names } from "./history.js";
 import { concerning, drivers, happenings, runs } from "./marks.js";
 import { aligned, bounds, level, percent, read } from "./series.js";
 import { span } from "./view.js";
@@ -9,27 +9,30 @@ import { span } from "./view.js";
 const [WIDTH, HEIGHT] = [200, 24];
 const SVG = document.querySelector("svg").namespaceURI; // of a sign that every page has
 const WHOLE = 100;
+const EVERY_MS = 30_000;
 
 /** @param {HTMLElement} table */
 export function past(table) {
   let asked = null;
-  async function load(signal) {
+  async function ask() {
     const metrics = metricsOf(table);
     asked = names(metrics);
     const [answers, happened] = await Promise.all([read(metrics), happenings()]);
-    signal.throwIfAborted();
-    const cells = table.querySelectorAll("td.past");
-    metrics.forEach((metric, number) => {
-      const { xs, columns: [[medians]] } = aligned([answers[number]], Date.now() / 1000);
-      const { slower, usual } = concerning(happened, metric);
-      const middle = level(usual, medians);
-      const ys = medians.map((value) => percent(value, middle, metric.unit));
-      cells[number]?.replaceChildren(drawn(xs, ys, slower, drivers(happened, metric.gpu)));
-    });
-    return Math.max(LEAST_MS, (answers[0]?.step ?? 0) * 250);
+    return () => {
+      const cells = table.querySelectorAll("td.past");
+      metrics.forEach((metric, number) => {
+        const { xs, columns: [[medians]] } = aligned([answers[number]], Date.now() / 1000);
+        const { slower, usual } = concerning(happened, metric);
+        const middle = level(usual, medians);
+        const ys = medians.map((value) => percent(value, middle, metric.unit));
+        cells[number]?.replaceChildren(drawn(xs, ys, slower, drivers(happened, metric.gpu)));
+      });
+      return EVERY_MS;
+    };
   }
   return {
-    load,
+    ask,
+    fit() {},
     redraw() {},
     chart: () => null,
     isStale: () => asked !== null && names(metricsOf(table)) !== asked,

@@ -1,59 +1,22 @@
 // Figures of the history as charts draw them: one axis of time for all metrics, bands, and holes
-// where nothing was measured. Charts that ask for the same metric share the answer.
+// where nothing was measured.
 
-import { json } from "./net.js";
-import { looked, span } from "./view.js";
+import { shared } from "./net.js";
+import { query } from "./view.js";
 
 /** How much wider than usual the way to the next point may be: one run may be put off. */
 const HOLE = 2.5;
-export const POINTS = 300;
-export const FRESH_MS = 10_000;
-export const HOURS_S = 50 * 3600; // so long that the answer is from hours, which are kept for years
 const RATES = new Set(["bytes_per_second", "flops_per_second", "operations_per_second"]);
 /** So far from its level a metric is drawn: 12 % are at least 15 % of the height. */
 const [LOWEST, HIGHEST, LEAST, ROOM] = [0.7, 1.35, 0.12, 0.06];
 const MOST = 0.995; // of a line's points are in sight
-const shared = new Map();
 
-/** Read metrics in what is looked at: for each {step, series}. Errors: those of json. */
-export async function read(metrics) {
-  const missing = new Map();
-  for (const metric of metrics) {
-    const known = shared.get(id(metric));
-    if (known?.looked === looked() && Date.now() - known.asked_ms < FRESH_MS) continue;
-    const probe = `${metric.probe} ${metric.gpu}`;
-    missing.set(probe, [...(missing.get(probe) ?? []), metric]);
-  }
-  for (const of of missing.values()) {
-    const answer = ask(of);
-    const entry = { looked: looked(), asked_ms: Date.now(), answer };
-    for (const metric of of) shared.set(id(metric), entry);
-    answer.catch(() => {
-      for (const metric of of) if (shared.get(id(metric)) === entry) shared.delete(id(metric));
-    });
-  }
-  return Promise.all(metrics.map(async (metric) => {
-    const { step_s, series } = await shared.get(id(metric)).answer;
-    return { step: step_s, series: series.filter(({ mode }) => mode === metric.mode) };
+/** Read metrics in what is looked at: for each {step, series}. Errors: those of `shared`. */
+export function read(metrics) {
+  return Promise.all(metrics.map(async ({ gpu, probe, mode }) => {
+    const { step_s, series } = await shared(`/api/v1/history?${query({ probe, gpu })}`);
+    return { step: step_s, series: series.filter((each) => each.mode === mode) };
   }));
-}
-
-async function ask(metrics) {
-  const [{ probe, gpu }] = metrics;
-  const question = (since, until) => {
-    const query = new URLSearchParams({ probe, gpu, since, until, points: POINTS });
-    for (const { mode } of metrics) query.append("mode", mode);
-    return json(`/api/v1/history?${query}`);
-  };
-  const [since, until] = span();
-  const answer = await question(since, until);
-  if (answer.source !== "runs" || answer.series.length > 0) return answer;
-  const middle = (since + until) / 2; // the runs of that time are deleted
-  return question(middle - HOURS_S / 2, middle + HOURS_S / 2);
-}
-
-function id({ gpu, probe, mode }) {
-  return `${gpu} ${probe} ${mode}`;
 }
 
 /**

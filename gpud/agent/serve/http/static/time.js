@@ -1,34 +1,34 @@
-// Moments and figures as people here write them: ISO order, 24 hours, the browser's zone or UTC.
+// Moments and figures as people here write them: ISO order, 24 hours, the browser's zone.
 
-/** The zone in use: UTC, or the browser's. */
-export const zoneInUse = { utc: false };
 export const MINUTE = 60;
 export const HOUR = 3600;
 export const DAY = 86400;
+// Swedish writes dates and hours as ISO 8601 does.
+const DATE = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short" });
+const CLOCK = new Intl.DateTimeFormat("sv-SE", { timeStyle: "medium" });
 
-/** The name of the zone in use. */
-export function zone() {
-  return zoneInUse.utc ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone;
+/** The browser's zone and how far it is from UTC: "Europe/Berlin (UTC+01:00)". */
+export function zone(at_s) {
+  const name = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  return name === offset(at_s) ? name : `${name} (${offset(at_s)})`;
 }
 
-/** How far that zone is from UTC at a moment: "UTC+02:00". */
-export function offset(at_s) {
-  const minutes = zoneInUse.utc ? 0 : -new Date(at_s * 1000).getTimezoneOffset();
+/** How far the zone is from UTC at a moment: "UTC+02:00". */
+function offset(at_s) {
+  const minutes = -new Date(at_s * 1000).getTimezoneOffset();
   if (minutes === 0) return "UTC";
-  const size = Math.abs(minutes);
-  return `UTC${minutes < 0 ? "-" : "+"}${two(Math.floor(size / 60))}:${two(size % 60)}`;
+  const [hours, rest] = [Math.floor(Math.abs(minutes) / 60), Math.abs(minutes) % 60];
+  return `UTC${minutes < 0 ? "-" : "+"}${String(hours).padStart(2, "0")}:${String(rest).padStart(2, "0")}`;
 }
 
 /** "2026-11-21" */
-export function day(at_s) {
-  const [year, month, date] = fields(at_s);
-  return `${year}-${two(month + 1)}-${two(date)}`;
+function day(at_s) {
+  return DATE.format(at_s * 1000);
 }
 
 /** "22:31", or "22:31:05" */
 export function clock(at_s, seconds = false) {
-  const [, , , hour, minute, second] = fields(at_s);
-  return `${two(hour)}:${two(minute)}${seconds ? `:${two(second)}` : ""}`;
+  return CLOCK.format(at_s * 1000).slice(0, seconds ? 8 : 5);
 }
 
 /** "2026-11-21 22:31" */
@@ -37,15 +37,18 @@ export function moment(at_s, seconds = false) {
 }
 
 /** "3 min ago"; what is yet to come is "in 3 min". */
-export function ago(at_s, now_s) {
+function ago(at_s, now_s) {
   const past = now_s - at_s;
-  const size = Math.abs(past);
-  if (size < 5) return "just now";
+  if (Math.abs(past) < 5) return "just now";
+  return past < 0 ? `in ${length(-past)}` : `${length(past)} ago`;
+}
+
+/** A duration in its largest unit: "3 min". */
+export function length(size_s) {
   const [unit, name] = [[DAY, "d"], [HOUR, "h"], [MINUTE, "min"], [1, "s"]].find(
-    ([length]) => size >= length * (length === DAY ? 2 : 1),
+    ([least]) => size_s >= least * (least === DAY ? 2 : 1),
   );
-  const text = `${Math.floor(size / unit)} ${name}`;
-  return past < 0 ? `in ${text}` : `${text} ago`;
+  return `${Math.floor(size_s / unit)} ${name}`;
 }
 
 /** Rewrite the moments below `root`; their markup says how each is meant. */
@@ -67,23 +70,11 @@ export function tickLabels(splits, step) {
   return splits.map((at_s) => {
     const date = day(at_s);
     const shown = date.slice(0, 4) === last.slice(0, 4) ? date.slice(5) : date;
-    const text =
-      step >= DAY ? shown : date === last ? clock(at_s, step < MINUTE) :
-      `${clock(at_s, step < MINUTE)}\n${shown}`;
+    const hour = clock(at_s, step < MINUTE);
+    const text = step >= DAY ? shown : date === last ? hour : `${hour}\n${shown}`;
     last = date;
     return text;
   });
-}
-
-function fields(at_s) {
-  const date = new Date(at_s * 1000);
-  const zone = zoneInUse.utc ? "UTC" : "";
-  const names = ["FullYear", "Month", "Date", "Hours", "Minutes", "Seconds"];
-  return names.map((name) => date[`get${zone}${name}`]());
-}
-
-function two(number) {
-  return String(number).padStart(2, "0");
 }
 
 const PREFIXES = {
@@ -112,19 +103,6 @@ export function figure(value, unit) {
   if (value === null || value === undefined) return "no figure";
   const { factor, symbol } = prefix(unit, value);
   return `${Number((value / factor).toPrecision(4))} ${symbol}`;
-}
-
-/** The labels of an axis, all with one prefix where they are of one size. */
-export function labels(unit, splits) {
-  const values = splits.filter((value) => value !== null);
-  const last = values.at(-1) ?? 0;
-  const first = values.find((value) => value > 0) ?? last;
-  const shared = last / first < 100 ? prefix(unit, last) : null;
-  return splits.map((value) => {
-    if (value === null) return "";
-    const { factor, symbol } = shared ?? prefix(unit, value);
-    return `${Number((value / factor).toPrecision(6))} ${symbol}`;
-  });
 }
 
 /** Two figures of one unit: "12.81 to 13.29 µs". */
