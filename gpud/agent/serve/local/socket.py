@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 MOST: Final = 32
 MOST_PER_UID: Final = 4
-"""Connections at a time, together and of one user; the last place is for what ends by itself."""
+"""Connections at a time, together and of one user."""
 REQUEST_S: Final = 5.0
 ALIVE_S: Final = 2.0
 """How often an empty line says that a long answer is still being worked on."""
@@ -137,7 +137,7 @@ class SocketServer:
 
     async def _request(self, uid: int, reader: asyncio.StreamReader) -> ApiRequest | ErrorLine:
         """Read the request of a user who may ask."""
-        if self._is_full(uid):
+        if self._open[uid] > MOST_PER_UID or self._open.total() > MOST:
             message = f"the agent serves {MOST} connections at a time, {MOST_PER_UID} of one user"
             return ErrorLine(kind="problem", message=message, fix="try again later")
         try:
@@ -146,19 +146,12 @@ class SocketServer:
                 if (refusal := await self._refusal(uid)) is not None:
                     return refusal
             request: ApiRequest = msgspec.json.decode(line, type=ApiRequest)
-            if isinstance(request, TopRequest) and self._is_full(uid, 1):
-                message = f"the agent serves {MOST_PER_UID - 1} of one user that look on"
-                return ErrorLine(kind="problem", message=message, fix="leave one `gpud top`")
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             return ErrorLine(kind="usage", message=f"no request came within {REQUEST_S:g} s")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             message = f"the agent does not understand the request: {error}"
             return ErrorLine(kind="usage", message=message, fix="gpud restart")
         return request
-
-    def _is_full(self, uid: int, kept: int = 0) -> bool:
-        """Return whether there are more connections than may be, of which some are kept free."""
-        return self._open[uid] > MOST_PER_UID - kept or self._open.total() > MOST - kept
 
     async def _refusal(self, uid: int) -> ErrorLine | None:
         """Return why this user may not ask; None for one who may."""

@@ -226,16 +226,6 @@ def test_one_user_has_four_connections_and_all_have_32(
         asked(run_dir)
 
 
-def test_who_looks_on_leaves_a_connection_for_what_they_ask(run_dir: Path, echo: Echo) -> None:
-    with contextlib.ExitStack() as stack:
-        for number in range(1, MOST_PER_UID):
-            stack.enter_context(connected(run_dir, encoded(TopRequest())))
-            until(lambda number=number: len(echo.uids) == number, "it is being served")  # type: ignore[misc]
-        with pytest.raises(GpudError, match="3 of one user that look on"):
-            asked(run_dir, TopRequest())
-        assert asked(run_dir)
-
-
 def _served(run_dir: Path) -> bool:
     try:
         return bool(asked(run_dir))

@@ -222,19 +222,6 @@ def test_identity_of_cuda_comes_before_that_of_others(
     assert 'vbios_version="95.04"' in result
 
 
-def test_two_gpus_with_everything_have_no_series_twice() -> None:
-    one = [
-        readings for readings in snapshots.READINGS if readings.field not in {"uuid", "pci_bus_id"}
-    ]
-    readings = [replace(each, gpu=gpu) for gpu in (0, 1) for each in one if each.gpu is not None]
-    readings += [reading("uuid", f"GPU-{gpu}", gpu) for gpu in (0, 1)]
-    text = scrape(answered(answer(*readings)), given=settings("dcgm"))
-    lines = [line.rpartition(" ")[0] for line in text.splitlines() if line[0] != "#"]
-    assert len(lines) == len(set(lines))
-    for name in ("gpud_gpu_info", "gpud_gpu_processes", "DCGM_FI_DEV_GPU_TEMP"):
-        assert len(series(text, name)) == 2
-
-
 BEYOND = (*sorted(SENTINELS), *(2**power for power in range(53, 65)), 2**64 - 2, 2**63 - 1025)
 """What no GPU has: the sentinels of drivers, and what lies where theirs lie."""
 
