@@ -1,9 +1,8 @@
 """Health of GPU containers: the container probe beside the in-process n-body run.
 
 The sample and gpud's own n-body count 20 flops an interaction and are different kernels with a
-different number of bodies. So their ratio is no verdict by itself: it only tells apart what works
-in neither place (the driver), what works outside only (the toolkit), and a container that is far
-slower run after run.
+different number of bodies. So their ratio is no verdict: it is told apart what works in neither
+place (the driver) and what works outside only (the toolkit).
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from msgspec import structs
 
 from gpud.core.health import Health, Level
 from gpud.core.report import (
-    SLOW_RUNS,
     ContainerRun,
     ContainersReport,
     ProbeStage,
@@ -30,10 +28,11 @@ PROBE: Final = "container_nbody"
 MODE: Final = "nbody"
 IN_PROCESS: Final = "nbody"
 """The probe whose figure the container's is compared with."""
-SLOWER_BELOW = 0.5
-"""Of the in-process figure. Wide on purpose: other kernels, another moment, maybe a game."""
 PAIR_WITHIN_S = 3600.0
 """Runs further apart say nothing of each other."""
+LIBRARY_FIX: Final = (
+    "`gpud doctor` says which libcuda is loaded, and whether another one shadows WSL's"
+)
 
 
 def run_report(run: ContainerRun, device: Device | None) -> RunReport:
@@ -71,7 +70,6 @@ class ContainerVerdict(StrEnum):
     """What the container's figure and the in-process one say together."""
 
     AGREES = "agrees"
-    CONTAINER_SLOWER = "container_slower"
     ONLY_CONTAINER_FAILS = "only_container_fails"
     ONLY_IN_PROCESS_FAILS = "only_in_process_fails"
     BOTH_FAIL = "both_fail"
@@ -89,15 +87,11 @@ class InProcess:
 
 def compared(
     run: ContainerRun,
-    recent: tuple[float, ...],
     inside: InProcess | None,
     *,
     same_gpu: bool = True,
 ) -> ComparisonReport:
-    """Tell a toolkit's fault from a driver's.
-
-    ``recent`` are the container's last figures in a row, flop/s; ``inside`` the in-process run.
-    """
+    """Tell a toolkit's fault from a driver's; ``inside`` is the in-process run."""
     at = run.finished_mono_s
     gpu = None if run.figure is None else run.figure.gpu_index
     if inside is None or abs(inside.finished_mono_s - at) > PAIR_WITHIN_S:
@@ -118,12 +112,8 @@ def compared(
         words = f"the container measured {run.figure.gpu_name}, which is not the GPU gpud measured"
         return ComparisonReport(ContainerVerdict.NOT_COMPARABLE, words, gpu=gpu, run_mono_s=at)
     ratio = run.figure.flops_per_second / inside.flops_per_second
-    fastest = max((run.figure.flops_per_second, *recent)) / inside.flops_per_second
-    slow = len(recent) >= SLOW_RUNS and fastest < SLOWER_BELOW
     words = f"the container reaches {ratio:.0%} of the in-process n-body"
-    if slow:
-        words += f", in {SLOW_RUNS} runs never more than {fastest:.0%}"
-    verdict = ContainerVerdict.CONTAINER_SLOWER if slow else ContainerVerdict.AGREES
+    verdict = ContainerVerdict.AGREES
     return ComparisonReport(verdict, words, ratio=ratio, gpu=gpu, run_mono_s=at)
 
 
@@ -153,20 +143,6 @@ def _of_run(run: ContainerRun, comparison: ComparisonReport | None) -> Health:
         # The driver's own fault is told where it belongs; here it is only seen a second time.
         level = Level.DEGRADED if both else Level.FAILED
         return Health(level, run.failure.reason, detail, run.failure.advice)
-    if comparison is not None and comparison.verdict in (
-        ContainerVerdict.CONTAINER_SLOWER,
-        ContainerVerdict.ONLY_IN_PROCESS_FAILS,
-    ):
-        return Health(Level.DEGRADED, comparison.verdict, words, _FIXES[comparison.verdict])
+    if comparison is not None and comparison.verdict is ContainerVerdict.ONLY_IN_PROCESS_FAILS:
+        return Health(Level.DEGRADED, comparison.verdict, words, LIBRARY_FIX)
     return Health(Level.OK, None, words or None)
-
-
-_FIXES: Final[dict[str, str]] = {
-    ContainerVerdict.CONTAINER_SLOWER: (
-        "look whether the container gets the whole GPU, and what else uses it; "
-        "`gpud_container_flops_ratio` shows since when"
-    ),
-    ContainerVerdict.ONLY_IN_PROCESS_FAILS: (
-        "`gpud doctor` says which libcuda is loaded, and whether another one shadows WSL's"
-    ),
-}

@@ -246,7 +246,6 @@ def comparison(snapshot: Snapshot, root: RootReport) -> ComparisonReport | None:
         return None
     result = containers.compared(
         report.run,
-        report.recent_flops_per_second,
         _in_process(snapshot, report.gpu_index, root.beat_s),
         same_gpu=_measured_device(snapshot, report) is not None,
     )

@@ -55,38 +55,34 @@ def test_a_run_is_kept_in_the_shape_of_every_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "recent", "inside", "verdict"),
+    ("run", "inside", "verdict"),
     [
-        (RUN, (4e12,), InProcess(200.0, 5e12), ContainerVerdict.AGREES),
-        (RUN, (4e12,), InProcess(200.0, 1e12), ContainerVerdict.AGREES),
-        (RUN, (4e12,) * 3, InProcess(200.0, 9e12), ContainerVerdict.CONTAINER_SLOWER),
-        (RUN, (4e12,) * 2, InProcess(200.0, 9e12), ContainerVerdict.AGREES),
-        (RUN, (8e12, 4e12, 4e12), InProcess(200.0, 9e12), ContainerVerdict.AGREES),
-        (FAILED, (), InProcess(200.0, 5e12), ContainerVerdict.ONLY_CONTAINER_FAILS),
-        (FAILED, (), InProcess(200.0, failure=DRIVER), ContainerVerdict.BOTH_FAIL),
-        (RUN, (4e12,), InProcess(200.0, failure=DRIVER), ContainerVerdict.ONLY_IN_PROCESS_FAILS),
-        (RUN, (4e12,), None, ContainerVerdict.NOT_COMPARABLE),
-        (FAILED, (), None, ContainerVerdict.NOT_COMPARABLE),
-        (RUN, (4e12,), InProcess(3701.0, 5e12), ContainerVerdict.NOT_COMPARABLE),
-        (RUN, (4e12,), InProcess(-3501.0, 5e12), ContainerVerdict.NOT_COMPARABLE),
-        (FAILED, (), InProcess(3701.0, failure=DRIVER), ContainerVerdict.NOT_COMPARABLE),
+        (RUN, InProcess(200.0, 5e12), ContainerVerdict.AGREES),
+        (RUN, InProcess(200.0, 1e12), ContainerVerdict.AGREES),
+        (FAILED, InProcess(200.0, 5e12), ContainerVerdict.ONLY_CONTAINER_FAILS),
+        (FAILED, InProcess(200.0, failure=DRIVER), ContainerVerdict.BOTH_FAIL),
+        (RUN, InProcess(200.0, failure=DRIVER), ContainerVerdict.ONLY_IN_PROCESS_FAILS),
+        (RUN, None, ContainerVerdict.NOT_COMPARABLE),
+        (FAILED, None, ContainerVerdict.NOT_COMPARABLE),
+        (RUN, InProcess(3701.0, 5e12), ContainerVerdict.NOT_COMPARABLE),
+        (RUN, InProcess(-3501.0, 5e12), ContainerVerdict.NOT_COMPARABLE),
+        (FAILED, InProcess(3701.0, failure=DRIVER), ContainerVerdict.NOT_COMPARABLE),
     ],
 )
 def test_a_toolkits_fault_is_told_from_a_drivers(
     run: ContainerRun,
-    recent: tuple[float, ...],
     inside: InProcess | None,
     verdict: ContainerVerdict,
 ) -> None:
-    assert compared(run, recent, inside).verdict is verdict
+    assert compared(run, inside).verdict is verdict
 
 
 def test_the_ratio_is_the_containers_rate_over_gpuds_own_on_the_same_gpu() -> None:
-    comparison = compared(RUN, (4e12,), InProcess(100.0, 5e12))
+    comparison = compared(RUN, InProcess(100.0, 5e12))
     assert comparison.ratio == pytest.approx(0.8)
     assert comparison.gpu == 0
     assert "80%" in comparison.detail
-    other = compared(RUN, (4e12,), InProcess(100.0, 5e12), same_gpu=False)
+    other = compared(RUN, InProcess(100.0, 5e12), same_gpu=False)
     assert (other.verdict, other.ratio) == (ContainerVerdict.NOT_COMPARABLE, None)
 
 
@@ -107,12 +103,6 @@ def verdict(of: ContainerVerdict) -> ComparisonReport:
     [
         (report_of(RUN), verdict(ContainerVerdict.AGREES), Level.OK, None),
         (report_of(RUN), verdict(ContainerVerdict.NOT_COMPARABLE), Level.OK, None),
-        (
-            report_of(RUN),
-            verdict(ContainerVerdict.CONTAINER_SLOWER),
-            Level.DEGRADED,
-            "container_slower",
-        ),
         (
             report_of(RUN),
             verdict(ContainerVerdict.ONLY_IN_PROCESS_FAILS),

@@ -36,7 +36,7 @@ def heard(snapshot: Snapshot, beat_s: float = 99.0, **changes: Any) -> Snapshot:
 
 
 def failed() -> dict[str, Any]:
-    return {"run": structs.replace(RUN, figure=None, failure=BROKEN), "recent_flops_per_second": ()}
+    return {"run": structs.replace(RUN, figure=None, failure=BROKEN)}
 
 
 def nbody(mono_s: float, failure: Failure | None = None, rate: float = 2e13) -> Event:
@@ -44,18 +44,6 @@ def nbody(mono_s: float, failure: Failure | None = None, rate: float = 2e13) -> 
     samples = (sample,) if failure is None else ()
     report = RunReport("nbody", Backend.CUDA, snapshots.DEVICE, samples, failure=failure)
     return run_finished(report, snapshots.DEVICE.uuid, 5.0, mono_s)
-
-
-def test_a_run_of_roots_is_a_probe_as_any_other() -> None:
-    snapshot = snapshots.full()
-    state = snapshot.measure.probes[KEY]
-    assert state.samples[0].median == 1.6e13
-    assert state.report is not None
-    assert state.report.device == snapshots.DEVICE
-    assert snapshot.measure.runs["container_nbody"] == 3
-    assert snapshot.measure.failures["container_nbody", "toolkit_missing"] == 2
-    assert snapshot.measure.skips["container_nbody", "image_absent"] == 1
-    assert snapshot.health["containers"].level is Level.OK
 
 
 @pytest.mark.parametrize("root", [None, structs.replace(snapshots.ROOT, containers=None)])
