@@ -180,8 +180,7 @@ def _containers(snapshot: Snapshot) -> Health | None:
         return None
     inventory = snapshot.measure.inventory
     has_gpu = inventory is not None and bool(inventory.devices)
-    judged = containers.health(report, snapshot.root.comparison, has_gpu=has_gpu)
-    return judged and Health(judged.level, judged.reason, judged.detail, judged.fix)
+    return containers.health(report, snapshot.root.comparison, has_gpu=has_gpu)
 
 
 def _kernel_words(snapshot: Snapshot, standing: Standing) -> str | None:

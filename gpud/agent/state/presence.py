@@ -7,7 +7,6 @@ list at all says nothing about which GPUs there are. Pure: what was seen comes i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -42,15 +41,6 @@ _NVML_KNOWS: Final = frozenset(
     {"blocked_by_the_operating_system", "driver_mismatch", "driver_not_loaded", "gpu_is_lost"}
 )
 """Reasons of NVML that are CUDA's too when it finds no device."""
-
-
-@dataclass(frozen=True, slots=True)
-class Nothing:
-    """Why there is no GPU to expect on this machine, and how to get one where that is known."""
-
-    reason: str
-    detail: str
-    fix: str | None = None
 
 
 def remembered(events: Iterable[tuple[float, str, Mapping[str, Condition]]]) -> dict[str, Expected]:
@@ -112,14 +102,15 @@ def misses_a_gpu(snapshot: Snapshot) -> bool:
     return any(gpu.gone_s is not None for gpu in snapshot.changes.expected.values())
 
 
-def nothing_expected(snapshot: Snapshot) -> Nothing | None:
-    """Say why no GPU is to be expected here; None when one is, or nobody can tell."""
+def nothing_expected(snapshot: Snapshot) -> Health | None:
+    """Return the health of a machine without a GPU to expect; None where one is, or may be."""
     if snapshot.machine.library_configured:
         return None  # whoever names a driver's library expects it to work
     machine = _machine_readings(snapshot)
     exposed = machine.get("exposed")
     if exposed == "disabled":
-        return Nothing(
+        return Health(
+            Level.OK,
             "disabled",
             "[gpu] enabled=false in wsl.conf switches the GPU off",
             "if that is not wanted, remove the line, then from Windows: wsl --shutdown",
@@ -135,7 +126,8 @@ def nothing_expected(snapshot: Snapshot) -> Nothing | None:
         and machine.get("driver_folder") is Absent.UNSUPPORTED
         and reason in {None, Reason.LIBRARY_MISSING}
     ):
-        return Nothing(
+        return Health(
+            Level.OK,
             "no_gpu",
             "Windows offers a GPU, and has no NVIDIA driver",
             "for an NVIDIA GPU: install its driver in Windows, then wsl --shutdown",
@@ -153,7 +145,7 @@ def may_be_nothing(snapshot: Snapshot) -> bool:
     return early and not machine.library_configured and not snapshot.changes.expected
 
 
-def cuda(snapshot: Snapshot, nothing: Nothing | None, devices: Health | None) -> Health | None:
+def cuda(snapshot: Snapshot, nothing: Health | None, devices: Health | None) -> Health | None:
     """Return the health of ``cuda`` by what CUDA last said; ``devices`` is that of the GPUs."""
     inventory = snapshot.measure.inventory
     if inventory is None:
@@ -167,20 +159,20 @@ def cuda(snapshot: Snapshot, nothing: Nothing | None, devices: Health | None) ->
         detail = f"a GPU that CUDA counts cannot be described: {words}"
         return Health(Level.DEGRADED, first.reason, detail, first.advice)
     if nothing is not None:
-        return Health(Level.OK, nothing.reason, nothing.detail, nothing.fix)
+        return nothing
     if failure.reason in _NO_DRIVER and may_be_nothing(snapshot):
         return None
     fix = _fix_of_others(snapshot, failure) or _lost_fix(devices, failure) or failure.advice
     return Health(Level.FAILED, failure.reason, failure.detail, fix)
 
 
-def devices(snapshot: Snapshot, nothing: Nothing | None) -> Health | None:
+def devices(snapshot: Snapshot, nothing: Health | None) -> Health | None:
     """Return the health of ``devices``: whether each GPU that was here still is."""
     inventory, before = snapshot.measure.inventory, snapshot.health.get("devices")
     if inventory is None:
         return before
     if nothing is not None and not inventory.devices:
-        return Health(Level.OK, nothing.reason, nothing.detail, nothing.fix)
+        return nothing
     if not answered(inventory) and not _nothing_offered(snapshot, inventory):
         return before
     expected = snapshot.changes.expected
@@ -269,22 +261,26 @@ def _shown_by_others(snapshot: Snapshot) -> frozenset[str]:
     )
 
 
-def _none_offered(platform: Platform) -> Nothing:
+def _none_offered(platform: Platform) -> Health:
     if platform is Platform.CONTAINER:
         fix = advice.words(Situation.CONTAINER_BLIND, platform)
-        return Nothing("no_gpu", "this container was given no GPU", fix)
+        return Health(Level.OK, "no_gpu", "this container was given no GPU", fix)
     if platform is Platform.WSL1:
-        return Nothing(
-            "no_gpu", "WSL 1 offers no GPU", "from Windows: wsl --set-version DISTRIBUTION 2"
+        return Health(
+            Level.OK,
+            "no_gpu",
+            "WSL 1 offers no GPU",
+            "from Windows: wsl --set-version DISTRIBUTION 2",
         )
     if platform is Platform.WSL2:
-        return Nothing(
+        return Health(
+            Level.OK,
             "no_gpu",
             "Windows offers no GPU to this machine",
             "for an NVIDIA GPU: install its driver in Windows, wsl --update, then wsl --shutdown; "
             "gpuSupport=false in .wslconfig switches it off too",
         )
-    return Nothing("no_gpu", "this machine has no NVIDIA GPU")
+    return Health(Level.OK, "no_gpu", "this machine has no NVIDIA GPU")
 
 
 def _named(snapshot: Snapshot, uuid: str, gpu: Expected) -> str:

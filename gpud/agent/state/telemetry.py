@@ -16,7 +16,6 @@ from gpud.core.sample import Absent
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpud.agent.state.presence import Nothing
     from gpud.agent.state.snapshot import Snapshot
     from gpud.agent.telemetry.answers import Answer, Telemetry
     from gpud.core.sample import Reading
@@ -51,7 +50,7 @@ def with_start(before: Telemetry, source: str) -> Telemetry:
     return replace(before, starts={**before.starts, source: before.starts.get(source, 0) + 1})
 
 
-def nvml(snapshot: Snapshot, nothing: Nothing | None) -> Health | None:
+def nvml(snapshot: Snapshot, nothing: Health | None) -> Health | None:
     """Return the health of ``nvml`` by its last answer: other sources are worse, or give nothing.
 
     With no GPU to expect (``nothing``) it has no reason to fail.
@@ -62,7 +61,7 @@ def nvml(snapshot: Snapshot, nothing: Nothing | None) -> Health | None:
     health = _of_answer(snapshot, answer)
     if health is None or health.level is Level.OK or nothing is None:
         return health
-    return Health(Level.OK, nothing.reason, nothing.detail, nothing.fix)
+    return nothing
 
 
 def _of_answer(snapshot: Snapshot, nvml: Answer) -> Health | None:
