@@ -16,7 +16,7 @@ import structlog
 from msgspec import structs
 
 from gpud.agent.alerts.message import RANK, Message, worst_first
-from gpud.agent.alerts.sink import TIMEOUT_S, attempt
+from gpud.agent.alerts.sink import attempt
 from gpud.agent.alerts.state import saved_state
 from gpud.agent.history import records
 from gpud.agent.history.records import SavedState, encoded
@@ -213,7 +213,6 @@ class Delivery:
         history: History,
         now: Callable[[], Instant],
         retry: Backoff = RETRY,
-        timeout_s: float = TIMEOUT_S,
         tick_s: float = TICK_S,
     ) -> None:
         self._refused = sinks.refused
@@ -223,7 +222,6 @@ class Delivery:
         self._history = history
         self._now = now
         self._retry = retry
-        self._timeout_s = timeout_s
         self._tick_s = tick_s
         waits_s = settings.group_wait_s, settings.repeat_interval_s
         self._channels = tuple(Channel(sink, Outbox(*waits_s)) for sink in sinks.usable)
@@ -274,7 +272,7 @@ class Delivery:
 
     async def _send(self, channel: Channel, message: Message) -> None:
         try:
-            error = await attempt(channel.sink, message, self._timeout_s)
+            error = await attempt(channel.sink, message)
             if error is None:
                 self._delivered(channel, message)
             else:

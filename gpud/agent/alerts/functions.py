@@ -3,8 +3,8 @@
 A function is CUDA, a GPU, NVML or GPU containers. Only what was observed to work can be lost. Under
 another driver two failures in a row are a loss, under the same one three; a GPU is lost when all of
 its probes fail for a minute. NVML is lost after two minutes of silence, and so is a GPU that hangs
-under a new driver. A component is one of
-``Snapshot.health``. Pure: looked at with each tick, with time as a value.
+under a new driver. A component is one of ``Snapshot.health``. Pure: looked at with each tick, with
+time as a value.
 """
 
 from __future__ import annotations

@@ -119,7 +119,6 @@ async def delivering(
         history=history,
         now=clock,
         retry=QUICK,
-        timeout_s=timeout_s,
         tick_s=0.02,
     )
     with contextlib.suppress(StoreError):

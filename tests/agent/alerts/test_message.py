@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from msgspec import structs
 
 from gpud.agent.alerts.message import (
@@ -13,7 +12,6 @@ from gpud.agent.alerts.message import (
     body,
     document,
     fingerprint,
-    rfc3339,
     title,
 )
 from tests.agent.alerts.telling import LOST, SLOW, ended, firing
@@ -50,18 +48,6 @@ def test_group_is_the_machine_and_has_all_that_fires() -> None:
     assert (second["status"], second["endsAt"]) == ("resolved", "2026-09-21T15:13:50.25Z")
 
 
-def test_what_is_common_is_said_once_and_a_runbook_is_linked() -> None:
-    content = of(firing(SLOW, structs.replace(SLOW, labels={"kind": "driver", "gpu": "1"})))
-    common = {"alertname": SLOW.name, "instance": "ada", "kind": "driver", "severity": "warning"}
-    assert content["commonLabels"] == common
-    assert content["commonAnnotations"] == {
-        "summary": SLOW.summary,
-        "description": SLOW.description,
-        "fix": SLOW.fix,
-        "runbook_url": f"{URL}/runbooks/{SLOW.name}",
-    }
-
-
 def test_alerts_that_do_not_fit_are_counted() -> None:
     many = [structs.replace(SLOW, labels={"gpu": str(number)}) for number in range(MOST + 5)]
     content = of(firing(*many))
@@ -71,17 +57,3 @@ def test_alerts_that_do_not_fit_are_counted() -> None:
 def test_fingerprint_is_prometheus_own() -> None:
     # Source: prometheus/common, model/fnv.go: the hash of no label at all is FNV-1a's offset.
     assert fingerprint({}) == "cbf29ce484222325"
-
-
-@pytest.mark.parametrize(
-    ("at_s", "text"),
-    [
-        (0.0, "1970-01-01T00:00:00Z"),
-        (1_790_000_000.0, "2026-09-21T14:13:20Z"),
-        (1_790_000_000.125, "2026-09-21T14:13:20.125Z"),
-        (-1e300, "1970-01-01T00:00:00Z"),
-        (1e300, "9999-12-31T23:59:59Z"),
-    ],
-)
-def test_moments_are_written_as_alertmanager_writes_them(at_s: float, text: str) -> None:
-    assert rfc3339(at_s) == text

@@ -111,19 +111,6 @@ def test_token_comes_from_its_file_and_a_password_from_the_address(tmp_path: Pat
     assert f"Authorization: Basic {basic}" in heads[1].splitlines()
 
 
-@pytest.mark.parametrize("content", [None, b"a\nb", b"\xff\xfe"])
-def test_without_a_token_nothing_is_sent(content: bytes | None, tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    if content is not None:
-        token.write_bytes(content)
-    with receiver() as there:
-        sink = webhook(tmp_path, there.url(), more=f'webhook_credentials_file = "{token}"')
-        error = refusal(sink, firing(SLOW))
-        assert error.reason == "no_credentials"
-        assert "webhook_credentials_file" in (error.fix or "")
-        assert there.requests == []
-
-
 def test_proxies_of_the_environment_are_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
