@@ -10,18 +10,14 @@ from gpud.agent.regression.commands import (
     ALERT_ACKNOWLEDGED,
     BASELINE_ACCEPTED,
     BASELINE_RESET,
-    CPU,
     EVERYTHING,
     Choice,
     Command,
     decoded,
 )
-from gpud.core.sample import StreamKey
 
 PARTS = st.none() | st.text(min_size=1, max_size=8)
 CHOICES = st.builds(Choice, PARTS, PARTS, PARTS)
-SUBMIT = StreamKey("GPU-a", "launch", "submit", 2, on_battery=True)
-CALL = StreamKey(None, "cpu_call", "call")
 
 
 @given(st.sampled_from([BASELINE_ACCEPTED, BASELINE_RESET]), CHOICES, st.integers(0, 2**40))
@@ -44,21 +40,3 @@ def test_command_is_read_back(kind: str, choice: Choice, after_run: int) -> None
 )
 def test_damaged_command_is_none(kind: str, body: dict[str, int | str | None]) -> None:
     assert decoded(1, 1.0, kind, body) is None
-
-
-@pytest.mark.parametrize(
-    ("choice", "chosen", "words"),
-    [
-        (EVERYTHING, {SUBMIT, CALL}, "everything"),
-        (Choice(CPU), {CALL}, "everything on the CPU"),
-        (Choice("GPU-a", "launch", "submit"), {SUBMIT}, "launch submit on GPU-a"),
-        (Choice(mode="submit"), {SUBMIT}, "submit"),
-        (Choice("GPU-b"), set(), "everything on GPU-b"),
-        (Choice(mode="roundtrip"), set(), "roundtrip"),
-    ],
-)
-def test_choice_holds_the_streams_it_names(
-    choice: Choice, chosen: set[StreamKey], words: str
-) -> None:
-    assert {key for key in (SUBMIT, CALL) if choice.holds(key)} == chosen
-    assert str(choice) == words

@@ -19,18 +19,14 @@ from gpud.agent.telemetry.answers import Answer
 from gpud.core.clock import Instant
 from gpud.core.errors import StoreError
 from gpud.core.health import Level
-from gpud.core.sample import Backend, Device, Failure, Inventory, Reading, Reason, RunReport
+from gpud.core.sample import Backend, Device, Inventory, Reading, RunReport
 from tests.events import inventory_taken, made, post, run_finished
-from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
     from gpud.core.sample import Condition
-
-
-NONE = Inventory(failure=Failure(Reason.NO_DEVICE, "no GPU"))
 
 
 def listed(*uuids: str) -> Inventory:
@@ -228,18 +224,3 @@ def test_a_lost_gpu_is_missed_by_the_next_life_too_until_it_is_forgotten(tmp_pat
             assert one.board.read().health["devices"].level is Level.OK
 
     asyncio.run(story())
-
-
-def test_the_watcher_works_on_its_own_while_gpud_runs(tmp_path: Path) -> None:
-    async def story() -> None:
-        one = Life(History(tmp_path))
-        await one.changes.begin()
-        task = asyncio.create_task(one.changes.run())
-        one.says("572.16")
-        await asyncio.to_thread(until, lambda: kept(tmp_path), "the first sight in the history")
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await one.history.close()
-
-    asyncio.run(story())
-    assert kept(tmp_path) == [(None, "572.16")]

@@ -69,18 +69,6 @@ def test_what_the_kernel_says_is_evidence_for_a_hang_whichever_comes_first() -> 
     assert "the kernel's log: dxgvmb_send_create_process" in (first.detail or "")
 
 
-def test_a_kernel_without_trouble_and_a_hang_of_unknown_date_are_not_put_together() -> None:
-    quiet = KernelLogReport(counts=COUNTS)
-    assert "kernel" not in (gpu(STUCK, heard(quiet)).detail or "")
-    log = KernelLogReport(counts=COUNTS, last=LOST)
-    assert "kernel" not in (gpu(replace(STUCK, since_s=None), heard(log)).detail or "")
-
-
-def test_the_kernels_last_word_of_a_bus_that_is_well_again_is_not_repeated() -> None:
-    health = heard(KernelLogReport(counts=COUNTS, last=LOST)).health["dxg"]
-    assert (health.level, health.detail) == (Level.OK, None)
-
-
 def test_what_the_kernel_said_long_before_is_no_evidence() -> None:
     log = KernelLogReport(counts=COUNTS, last=structs.replace(LOST, at_s=10.0))
     assert "kernel" not in (gpu(STUCK, heard(log)).detail or "")

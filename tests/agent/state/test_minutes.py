@@ -126,23 +126,6 @@ def test_answer_that_a_later_collection_finds_again_is_no_second_sample(machine:
     assert [row["n"] for row in asyncio.run(machine.rows())] == [1]
 
 
-def test_time_without_samples_has_no_rows_and_each_hour_is_that_of_its_minutes(
-    machine: Machine,
-) -> None:
-    async def days() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        machine.sample(0.0, {"temperature_celsius": 50.0})
-        machine.sample(60.0, {"temperature_celsius": 60.0})
-        machine.sample(70.0, {"temperature_celsius": 80.0})
-        machine.sample(8.0 * HOUR_S, {"temperature_celsius": 40.0})  # the lid was closed
-        return await machine.rows(), await machine.rows(HOUR_S)
-
-    minutes, hours = asyncio.run(days())
-    assert [(row["at_s"], row["n"]) for row in minutes] == [(0, 1), (60, 2), (8 * HOUR_S, 1)]
-    assert [(row["at_s"], row["n"]) for row in hours] == [(0, 3), (8 * HOUR_S, 1)]
-    figures = [hours[0][f"temperature_celsius_{part}"] for part in telemetry.PARTS]
-    assert figures == [60.0, 50.0, 80.0], "the mean of the minutes, the ends of the samples"
-
-
 def test_minute_is_written_with_its_last_collection(machine: Machine) -> None:
     async def write() -> None:
         task = asyncio.create_task(machine.minutes.run())

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
 
 SUBMIT = RecentKey(snapshots.DEVICE.uuid, "launch", "submit")
-TRIAD = RecentKey("GPU-1", "triad", "triad")
 
 
 def machine() -> Snapshot:

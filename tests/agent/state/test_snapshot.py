@@ -18,7 +18,6 @@ from gpud.core.sample import (
     Skip,
 )
 from gpud.core.telemetry import LEVELS
-from gpud.document.machine import ChangeReport
 from tests import events as happened
 from tests.agent.state.folding import device, dockerd_seen, finished, folded
 
@@ -220,20 +219,3 @@ def test_a_probe_put_off_for_too_long_degrades_the_gate_until_it_runs() -> None:
     gone = happened.inventory_taken(Inventory(()), 3.0)(starved)
     assert gone.health["gate"].level is Level.OK
     assert gone.measure.put_off == {}
-
-
-def change(kind: str, old: str | None, new: str) -> ChangeReport:
-    return ChangeReport(kind, old, new, 1.0, "boot")
-
-
-def test_changes_are_counted_by_kind_and_the_latest_are_kept() -> None:
-    first = change("driver_version", None, "572.16")
-    new = change("driver_version", "572.16", "576.02")
-    after = folded(happened.changed((first, new, change("kernel", "6.1", "6.6")), 1.0))
-    assert after.changes.latest == (new, change("kernel", "6.1", "6.6"))
-    assert after.changes.counts == {"driver_version": 1, "kernel": 1}
-    many = folded(
-        *(happened.changed((change("kernel", str(i), str(i + 1)),), 1.0) for i in range(99))
-    )
-    assert [change.new for change in many.changes.latest] == [str(i + 1) for i in range(83, 99)]
-    assert many.changes.counts == {"kernel": 99}
