@@ -189,7 +189,7 @@ IN_USE = agent(reading("driver_version", "572.16"), reading("driver_folder", USE
 STORE = {f"/usr/lib/wsl/drivers/{name}/libcuda.so.1.1": "" for name in (USED, OTHER)}
 STORE |= {"/usr/lib/wsl/drivers/nvhda.inf_amd64_1/nvhda64v.sys": ""}
 OEM = STORE | {"/usr/lib/wsl/drivers/NVoem.inf_amd64_2/nvidia-smi": ""}
-NO_DRIVER = "Windows offers a GPU, and has no NVIDIA driver"
+NO_DRIVER = "Windows offers a GPU, and no NVIDIA driver for WSL"
 
 
 def without_driver(level: int, reason: str) -> dict[str, Any]:
@@ -228,6 +228,7 @@ FROM_THE_AGENT: list[tuple[Check, Files, dict[str, Any], Verdict, str]] = [
     (driver, WSL2 | STORE, IN_USE, OK, f"{USED} is in use"),
     (driver, WSL2 | OEM, IN_USE, OK, "3 drivers lie in Windows' store"),  # as the agent counts
     *((check, WSL2, without_driver(0, "no_gpu"), OK, NO_DRIVER) for check in ALL),
+    (driver, WSL2 | STORE, without_driver(0, "no_gpu"), PROBLEM, "WSL has none of it"),
     *((check, WSL2, without_driver(2, "library_missing"), PROBLEM, "") for check in ALL),
     *((check, WSL2, {}, UNKNOWN, "not looked yet") for check in ALL),
     (gpud, LINUX, {"health": {"probes": {"level": 2, "detail": "d"}}}, PROBLEM, "probes: d"),

@@ -121,15 +121,11 @@ def nothing_expected(snapshot: Snapshot) -> Health | None:
     platform = advice.of(snapshot.machine.platform)
     if exposed == "no":
         return _none_offered(platform)
-    if (
-        (exposed, platform) == ("yes", Platform.WSL2)
-        and machine.get("driver_folder") is Absent.UNSUPPORTED
-        and reason in {None, Reason.LIBRARY_MISSING}
-    ):
+    if (exposed, platform, reason) == ("yes", Platform.WSL2, Reason.LIBRARY_MISSING):
         return Health(
             Level.OK,
             "no_gpu",
-            "Windows offers a GPU, and has no NVIDIA driver",
+            "Windows offers a GPU, and no NVIDIA driver for WSL",
             "for an NVIDIA GPU: install its driver in Windows, then wsl --shutdown",
         )
     return None

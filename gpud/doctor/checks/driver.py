@@ -120,6 +120,9 @@ def _folders(machine: Machine, used: str | None) -> Finding | None:
         if name.lower().startswith(PREFIX)
         and any(machine.exists(f"{STORE}/{name}/{mark}") for mark in MARKS)
     ]
+    if folders and machine.no_gpu is not None and machine.health("cuda"):
+        evidence = f"an NVIDIA driver lies in Windows' store ({folders[0]}), and WSL has none of it"
+        return problem(evidence, "from Windows: wsl --shutdown; else install the driver again")
     if len(folders) < 2:  # noqa: PLR2004  # several
         return None
     which = f"{used} is in use" if used else "which is in use is not known"

@@ -18,7 +18,6 @@ from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.health import Level
 from gpud.core.sample import (
-    Absent,
     Condition,
     Device,
     Failure,
@@ -54,7 +53,6 @@ def machine(
     *,
     wsl: str = "2",
     exposed: str | None = "yes",
-    folder: str | Absent | None = None,
     nvml: str | None = "library_missing",
     expected: tuple[str, ...] = (),
     configured: bool = False,
@@ -71,7 +69,6 @@ def machine(
         snapshot = source_answered(failed, 1.0)(snapshot)
     if exposed is not None:
         readings = [Reading(None, "exposed", exposed, "dxg")]
-        readings += [Reading(None, "driver_folder", folder, "dxg")] if folder is not None else []
         snapshot = source_answered(Answer("dxg", 1, 1.0, 1.0, tuple(readings)), 1.0)(snapshot)
     return snapshot
 
@@ -108,13 +105,11 @@ def cuda(reason: str) -> dict[str, tuple[Level, str | None]]:
             for wsl in ("", "1", "2")
             for failure in (MISSING, NONE)
         ),
-        pytest.param({"folder": Absent.UNSUPPORTED}, MISSING, NO_GPU, id="of another maker"),
+        pytest.param({}, MISSING, NO_GPU, id="of another maker"),
         pytest.param({"exposed": "disabled"}, MISSING, OFF, id="switched off"),
         pytest.param(
             {"exposed": "disabled", "expected": ("A",)}, MISSING, OFF, id="was here, switched off"
         ),
-        pytest.param({}, MISSING, BROKEN, id="driver without its library"),
-        pytest.param({"folder": "nv_dispi.inf_amd64_1"}, MISSING, BROKEN, id="driver's folder"),
         pytest.param({"exposed": "no", "configured": True}, MISSING, BROKEN, id="configured"),
         pytest.param(
             {"exposed": None, "nvml": None}, MISSING, cuda("library_missing"), id="nobody can tell"
@@ -171,6 +166,27 @@ def test_fix_for_a_lost_gpu_names_it_where_it_is_one_and_can_be_copied(
     assert f"`gpud gpus forget {name}`" in (fix or "")
     assert after.health["cuda"].fix == fix != NONE.advice
     assert misses_a_gpu(after)
+
+
+def test_missing_library_says_nothing_in_a_container() -> None:
+    snapshot = altered(machine(), inventory=Inventory(failure=MISSING))
+    inside = altered(snapshot, platform={**snapshot.machine.platform, "container": "1"})
+    assert nothing_expected(inside) is None
+    assert nothing_expected(altered(snapshot, inventory=Inventory(failure=NONE))) is None
+
+
+@pytest.mark.parametrize("failure", [MISSING, NONE])
+def test_nothing_is_said_to_fail_a_moment_before_it_is_known_that_there_is_no_gpu(
+    failure: Failure,
+) -> None:
+    early = machine(exposed=None, dxg_asked=True)
+    early = inventory_taken(Inventory(failure=failure), 2.0)(early)
+    assert not early.health.keys() & {"cuda", "nvml"}
+    offered = Level.OK if failure is MISSING else Level.FAILED
+    for exposed, level in (("no", Level.OK), ("yes", offered)):
+        reading = Reading(None, "exposed", exposed, "dxg")
+        late = source_answered(Answer("dxg", 1, 2.0, 2.0, (reading,)), 2.0)(early)
+        assert (late.health["cuda"].level, late.health["nvml"].level) == (level, level)
 
 
 def test_what_nvml_has_shown_is_a_gpu_still_when_nvml_itself_is_gone() -> None:

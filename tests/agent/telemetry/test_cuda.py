@@ -22,13 +22,15 @@ CARDS = (
 async def test_each_list_of_cuda_is_one_answer_with_its_own_moment(tmp_path: Path) -> None:
     world = World(tmp_path)
     source = cuda.create(world.context())
+    listed = Inventory(CARDS, "12.8", driver_folder="nv_1")
     listed_s, wall_s = world.mono_s - 10, world.wall_s - 10
-    post(world.board, inventory_taken(Inventory(CARDS, "12.8"), wall_s, listed_s))
+    post(world.board, inventory_taken(listed, wall_s, listed_s))
     answer = await world.answer(source)
     assert (answer.source, answer.level) == ("cuda", 2)
     assert (answer.taken_s, answer.taken_mono_s) == (wall_s, listed_s)
     shown = current(world.board.read().telemetry, world.mono_s)
-    assert {r.field: r.value for r in shown if r.gpu is None} == {"cuda_version": "12.8"}
+    of_machine = {r.field: r.value for r in shown if r.gpu is None}
+    assert of_machine == {"cuda_version": "12.8", "driver_folder": "nv_1"}
     assert {r.field: r.value for r in shown if r.gpu == 1} == {
         "name": "card two",
         "uuid": "GPU-2",

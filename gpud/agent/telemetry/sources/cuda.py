@@ -44,6 +44,8 @@ class Cuda:
             return replace(answer, reason=failure.reason, detail=failure.detail, fix=failure.advice)
         values: list[tuple[int | None, str, object]]
         values = [(None, "cuda_version", inventory.cuda_version)]
+        if inventory.driver_folder is not None:
+            values.append((None, "driver_folder", inventory.driver_folder))
         values += [
             (d.index, field, getattr(d, field)) for d in inventory.devices for field in FACTS
         ]
