@@ -282,7 +282,7 @@ def _evidence(document: Status, evidence: Sequence[Evidence], name: str) -> mode
                 (_name(document, e), model.Styled(name_of(e.stream.probe, e.stream.mode), "name")),
                 name_of(e.stream.probe, e.stream.mode),
             ),
-            _change(e),
+            model.Styled(compared(e.slowdown), "strong"),
             human(e.before, e.unit, e.stream.mode),
             human(e.after, e.unit, e.stream.mode),
             f"{document.place(e.stream.gpu)[:40]}{', on battery' if e.stream.on_battery else ''}",
@@ -293,15 +293,6 @@ def _evidence(document: Status, evidence: Sequence[Evidence], name: str) -> mode
         for e in evidence
     ]
     return model.Table(f"evidence-{name}", "Evidence", columns, rows, limit=30)
-
-
-def _change(evidence: Evidence) -> model.Text:
-    """Say how much longer work takes; of a rate also by how much it fell."""
-    slower = model.Styled(compared(evidence.slowdown), "strong")
-    if evidence.after >= evidence.before:
-        return slower
-    fell = 100 * (evidence.after / evidence.before - 1)
-    return (slower, model.Styled(f"{fell:.0f} % of the rate", "aside"))
 
 
 def first_fix(document: Status) -> str | None:

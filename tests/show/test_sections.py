@@ -246,13 +246,7 @@ NEITHER: dict[str, tuple[Callable[[], Document], str]] = {
         lambda: machine(contexts={"used": 125, "budget": 250, "interval_s": 600.0}),
         "contexts",
     ),
-    "contexts without a budget": (
-        lambda: machine(contexts={"used": 9000, "budget": None, "interval_s": 60.0}),
-        "contexts",
-    ),
     "rounds of the GPU that are near": (lambda: measured_every(60.0), "Measured every"),
-    "a round of the GPU that is late": (lambda: measured_every(150.0), ", next "),
-    "no known fault": (machine, "nown fault"),
     "grace that is over": (lambda: machine(gpu_from_s=1.0), "GPU work begins"),
     "GPU that nobody has": (
         lambda: (
