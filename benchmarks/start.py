@@ -18,7 +18,7 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.e2e.program import Program, program, until
+from tests.e2e.program import Program, only, program, until
 from tests.standins.build import build_libcuda, build_libnvml
 
 FIRST_S = 0.8
@@ -34,6 +34,7 @@ WEIGHTS_MB = {
     "helper": (17, "pynvml, json, argparse"),
 }
 """Budget of each process, and the libraries that it cannot be without."""
+PROBES = only("cpu_call", "cpu_matmul", "launch", "nbody", "triad")
 USUAL = {
     "telemetry_interval_s": 10,
     "small_interval_s": 60,
@@ -95,7 +96,7 @@ def main() -> None:
     parser.add_argument("--rest", type=float, default=30.0)
     given = parser.parse_args()
     times = []
-    with program(schedule=USUAL) as gpud:
+    with program(schedule=USUAL, probes=PROBES) as gpud:
         driver = gpud.home / "driver"
         driver.mkdir()
         gpud.settings |= {

@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.cost import DESKTOP
-from tests.e2e.program import Program, cuda, nvml, program
+from tests.e2e.program import Program, cuda, nvml, only, program
 from tests.terminals import Window, window
 from tests.waiting import until
 
@@ -26,6 +26,7 @@ BUDGET = 3.0  # percent of a core
 WARM_UP_S = 15.0
 PROCESSES = ",".join(f"{pid}:{pid << 20}" for pid in range(1, 20))
 SCRIPT = f"device.0.compute_pids {PROCESSES}\n"
+PROBES = only("cpu_call", "cpu_matmul", "launch", "nbody", "triad")
 SCHEDULE = {"telemetry_interval_s": 10.0, "small_interval_s": 60.0, "large_interval_s": 900.0}
 
 
@@ -58,7 +59,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="what gpud top takes")
     parser.add_argument("--seconds", type=float, default=60.0, help="to watch, each time")
     seconds = parser.parse_args().seconds
-    with program(schedule=SCHEDULE) as gpud:
+    with program(schedule=SCHEDULE, probes=PROBES) as gpud:
         gpud.settings["cuda"] = cuda(gpud.home, DESKTOP)
         gpud.settings["nvml"] = nvml(gpud.home, SCRIPT)
         gpud.start()
