@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -43,8 +44,9 @@ def installed_layer() -> Iterator[Path]:
     """Files of an installation over this machine's, for distributions that look like WSL2."""
     from tests.chaos.distribution import layer  # with what few tests need
 
-    if os.geteuid() != 0 or shutil.which("dockerd") is None:
-        pytest.skip("needs root and a dockerd")
+    python = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+    if os.geteuid() != 0 or not all(map(shutil.which, ("dockerd", python))):
+        pytest.skip(f"needs root, a dockerd and {python}")
     with layer() as made:
         yield made
 
