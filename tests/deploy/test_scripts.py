@@ -39,6 +39,7 @@ def test_shellcheck_has_nothing_to_say_about_any_shell_file() -> None:
     scripts = bash_scripts()
     assert {Path("deploy/run"), Path("deploy/test"), Path(".ci/run")} <= set(scripts)
     others = [Path(f"deploy/{name}") for name in ("lib.sh", "gpud-start", "gpud-command")]
+    others += [Path(f"deploy/debian/{name}") for name in ("config", "postinst", "prerm", "postrm")]
     files = [*scripts, *others, *(path for path in committed() if path.suffix == ".sh")]
     for arguments in (
         ["--external-sources", *map(str, sorted(set(files)))],

@@ -1,0 +1,135 @@
+"""The Debian package, made of this checkout, on an overlay of this machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.deploy.installing import USER, fresh, install, left_behind, uninstall
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.overlay import Machine
+
+OWNER = "owner /usr/lib/gpud/install"
+
+
+@pytest.fixture(scope="module")
+def package(light: Path, shared: Path) -> Path:
+    build = [sys.executable, "-I", "-B", str(light / "checkout/deploy/debian/build.py")]
+    subprocess.run([*build, "--wheelhouse", shared / "wheels", shared], check=True)
+    (made,) = shared.glob("gpud_*.deb")
+    return made
+
+
+def answer(made: Machine, user: str) -> None:
+    """Answer the package's question before it is asked."""
+    chosen = f"echo gpud gpud/user string {user} | debconf-set-selections"
+    made.well("sh", "-c", chosen)
+
+
+def of_gpud(made: Machine, before: dict[str, str]) -> dict[str, str]:
+    """Return what is not as it was, but for files of dpkg, of debconf and of `another_python`."""
+    theirs = ("var/lib/dpkg/", "var/cache/debconf/", "var/log/dpkg.log", "usr/bin/python3")
+    left = left_behind(made, before)
+    return {name: what for name, what in left.items() if not name.startswith(theirs)}
+
+
+def test_package_installs_is_changed_by_nobody_else_and_leaves_nothing(
+    shared: Path, package: Path
+) -> None:
+    with fresh(shared) as made:
+        before = made.changed()
+        answer(made, USER)
+        made.well("dpkg", "-i", str(package))
+        manifest = (made.root / "etc/gpud/manifest").read_text().splitlines()
+        assert [line for line in manifest if line.startswith("owner ")] == [OWNER]
+        for line in (
+            install(shared, "--no-start"),
+            [*install(shared), "--dry-run"],
+            uninstall(shared),
+            ["/opt/gpud/deploy/uninstall"],
+            ["gpud", "install"],
+        ):
+            refused = made.run(*line)
+            assert refused.returncode == 1, line
+            assert "error: gpud was installed by its Debian package" in refused.stderr
+            assert "sudo apt-get remove gpud removes it" in refused.stderr
+        again = made.run("dpkg", "-i", str(package))
+        assert (again.returncode, "/opt/gpud: nothing to do" in again.stderr) == (0, True)
+        _python_that_no_wheel_is_for(made)
+        made.well("install", "-d", "-o", "gpud", "/var/lib/gpud")
+        made.well("install", "-o", "gpud", "/etc/hostname", "/var/lib/gpud/gpud.db")
+        assert "kept: /var/lib/gpud" in made.well("dpkg", "-r", "gpud")
+        made.well("cmp", "/etc/hostname", "/var/lib/gpud/gpud.db")
+        made.well("dpkg", "-P", "gpud")
+        assert not of_gpud(made, before)
+
+
+def _python_that_no_wheel_is_for(made: Machine) -> None:
+    """Say in one line what to do; the upgrade of the distribution goes on."""
+    another_python(made)
+    wheels = made.root / "usr/lib/gpud/wheels"
+    ours = {path: path.name.replace("-cp311-cp311-", "-cp310-cp310-") for path in wheels.iterdir()}
+    for path, name in ours.items():
+        path.rename(path.with_name(name))
+    assert "Run /usr/lib/gpud/install again." in made.run("gpud", "version").stderr
+    said = triggered(made)
+    line = "gpud: no packages for this Python are here; the index has them: /usr/lib/gpud/install"
+    assert f"{line} --from-index\n" in said
+    for path, name in ours.items():
+        path.with_name(name).rename(path)
+
+
+def another_python(made: Machine) -> None:
+    """Exchange the distribution's Python as its upgrade does."""
+    old = made.well("readlink", "-e", "/usr/bin/python3").strip()
+    made.well("mv", old, "/usr/bin/python3.14")
+    made.well("ln", "-sf", "python3.14", "/usr/bin/python3")
+
+
+def triggered(made: Machine) -> str:
+    """Do what dpkg does once the old Python is gone, and give what it says."""
+    made.well("dpkg-trigger", "--by-package=python3.11-minimal", "/usr/bin/python3.11")
+    ran = made.run("dpkg", "--triggers-only", "gpud")
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout + ran.stderr
+
+
+def test_package_that_is_removed_leaves_what_another_way_installed(
+    installed: Machine, shared: Path, package: Path
+) -> None:
+    with fresh(shared, installed.changes) as made:
+        answer(made, "nobody-here")
+        refused = made.run("dpkg", "-i", str(package))
+        assert refused.returncode == 1
+        assert "error: there is no user nobody-here" in refused.stderr
+        assert "fix: sudo dpkg-reconfigure gpud asks again" in refused.stderr
+        said = made.well("dpkg", "-P", "gpud")
+        assert "deploy/install installed it, and it stays" in said
+        assert made.well("gpud", "version").startswith("gpud ")
+        assert (made.root / "etc/gpud/manifest").exists()
+
+
+@pytest.mark.soak
+def test_package_takes_over_from_a_checkout_and_builds_for_another_python(
+    shared: Path, package: Path
+) -> None:
+    with fresh(shared) as made:
+        before = made.changed()
+        made.well(*install(shared, "--no-start"))
+        (made.root / "etc/gpud/gpud.toml").write_text("[log]\nlevel = 'debug'\n")
+        answer(made, USER)
+        made.well("dpkg", "-i", str(package))
+        manifest = (made.root / "etc/gpud/manifest").read_text().splitlines()
+        assert [line for line in manifest if line.startswith("owner ")] == [OWNER]
+        assert "debug" in made.well("gpud", "config", "show")
+        another_python(made)
+        assert "/opt/gpud: put in place" in triggered(made)
+        made.well("gpud", "version")
+        made.well("dpkg", "-P", "gpud")
+        assert not of_gpud(made, before)
