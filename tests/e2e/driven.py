@@ -218,7 +218,7 @@ class Machine:
 
     def judged(self) -> dict[str, list[Decision]]:
         """Wait until what is decided is what the history gives, while runs come in; give it."""
-        until(lambda: self.decided() == self.expected(), "decisions as in a replay")
+        until(lambda: self.decided() == self.expected(), "decisions as in a replay", every_s=1)
         return self.decided()
 
     def expected(self) -> dict[str, list[Decision]]:
