@@ -18,11 +18,27 @@ if TYPE_CHECKING:
     from gpud.core.sample import Device, Reading
 
 
+MIG = "MIG-"
+"""The beginning of the UUID of an instance. CUDA gives that; NVML gives that of the whole card."""
+
+
 def with_devices(gpus: Mapping[str, ListedGpu], devices: Sequence[Device]) -> dict[str, ListedGpu]:
-    """Add what CUDA lists, by UUID."""
+    """Add what CUDA lists, by UUID.
+
+    A MIG instance has a UUID of its own; the first one takes the number NVML's GPU in the same slot
+    has, so that one card keeps one number.
+    """
     after = dict(gpus)
     for device in devices:
         before = after.get(device.uuid)
+        if before is None:
+            in_slot = (
+                uuid
+                for uuid, gpu in after.items()
+                if not gpu.cuda and same_slot(gpu.pci_bus_id, device.pci_bus_id)
+            )
+            if (shown_by_nvml := next(in_slot, None)) is not None:
+                before = after.pop(shown_by_nvml)
         number = _free(after, device.index) if before is None else before.number
         after[device.uuid] = ListedGpu(number, device.name, device.pci_bus_id, cuda=True)
     return after
@@ -33,9 +49,9 @@ def with_readings(
 ) -> tuple[Mapping[str, ListedGpu], tuple[Reading, ...]]:
     """Replace the source's index in readings by the GPU's number, and add GPUs they show.
 
-    A GPU is recognised by its UUID, where that is missing by its slot; a GPU with neither keeps its
-    index. Where two claim one number, the one with a UUID gets it, or the first; the readings of
-    the other are dropped.
+    A GPU is recognised by its UUID, else by its slot where one of the two UUIDs is missing or is
+    that of a MIG instance; a GPU with neither keeps its index. Where two claim one number, the one
+    with a UUID gets it, or the first; the readings of the other are dropped.
     """
     after = dict(gpus)
     identities: dict[int, dict[str, str]] = {r.gpu: {} for r in readings if r.gpu is not None}
@@ -45,10 +61,9 @@ def with_readings(
     numbers: dict[int, int] = {}
     for index, texts in sorted(identities.items(), key=lambda item: "uuid" not in item[1]):
         uuid, slot = texts.get("uuid"), texts.get("pci_bus_id", "")
-        if uuid is None:
-            in_slot = (gpu for gpu in after.values() if same_slot(gpu.pci_bus_id, slot))
-            gpu = next(in_slot, None)
-        elif (gpu := after.get(uuid)) is None:
+        gpu = after.get(uuid) if uuid is not None else None
+        gpu = gpu or _in_slot(after, slot, uuid)
+        if gpu is None and uuid is not None:
             gpu = ListedGpu(_free(after, index), texts.get("name", ""), slot, cuda=False)
             after[uuid] = gpu
         number = index if gpu is None else gpu.number
@@ -60,6 +75,14 @@ def with_readings(
         for r in readings
         if r.gpu is None or r.gpu in numbers
     )
+
+
+def _in_slot(gpus: Mapping[str, ListedGpu], slot: str, uuid: str | None) -> ListedGpu | None:
+    """Return the GPU in a slot, unless both it and the reading have a UUID of a whole card."""
+    for other, gpu in gpus.items():
+        if (uuid is None or other.startswith(MIG)) and same_slot(gpu.pci_bus_id, slot):
+            return gpu
+    return None
 
 
 def same_slot(left: str, right: str) -> bool:

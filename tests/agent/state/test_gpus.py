@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from gpud.agent.state.gpus import same_slot, with_devices, with_readings
 from gpud.agent.state.snapshot import ProbeKey, Snapshot
+from gpud.agent.telemetry.answers import Answer
 from gpud.child.summary import summarised
 from gpud.core.advice import Platform, Situation, words
 from gpud.core.health import Level
@@ -19,7 +20,7 @@ from gpud.core.sample import (
     Unit,
 )
 from gpud.document.machine import ListedGpu
-from tests.events import Event, inventory_taken, made, run_finished
+from tests.events import Event, inventory_taken, made, run_finished, source_answered
 
 
 def device(index: int, uuid: str, bus: int | None = None) -> Device:
@@ -39,6 +40,10 @@ def told(index: int, uuid: str | Absent, bus: str = "", value: float = 1.0) -> t
     )
 
 
+def power(readings: tuple[Reading, ...]) -> dict[int | None, object]:
+    return {reading.gpu: reading.value for reading in readings if reading.field == "power_watts"}
+
+
 @given(st.lists(st.lists(st.sampled_from("ABCDE"), unique=True), max_size=12))
 def test_a_number_is_one_gpus_for_ever(lists: list[list[str]]) -> None:
     known: dict[str, ListedGpu] = {}
@@ -47,6 +52,11 @@ def test_a_number_is_one_gpus_for_ever(lists: list[list[str]]) -> None:
         assert all(known[uuid] == gpu for uuid, gpu in before.items())
         numbers = [gpu.number for gpu in known.values()]
         assert len(set(numbers)) == len(numbers)
+
+
+def test_a_gpu_that_moves_up_keeps_its_number_and_a_newcomer_gets_a_fresh_one() -> None:
+    known = with_devices(with_devices({}, listed("A", "B").devices), listed("B", "C").devices)
+    assert {uuid: gpu.number for uuid, gpu in known.items()} == {"A": 0, "B": 1, "C": 2}
 
 
 @pytest.mark.parametrize(
@@ -68,6 +78,26 @@ def test_readings_go_by_uuid_or_slot_and_no_number_to_two_gpus(
     assert sorted(shown) == sorted(by_number.items())
 
 
+def test_readings_without_anything_keep_their_index() -> None:
+    known, readings = with_readings({}, told(1, Absent.UNSUPPORTED))
+    assert power(readings) == {1: 1.0}
+    assert known == {}, "a reason is no UUID"
+
+
+def test_a_gpu_whose_slot_nobody_knows_has_no_part_in_another_ones_slot() -> None:
+    known = {"A": ListedGpu(0, "", "", cuda=True)}
+    after, readings = with_readings(known, told(3, "B", "00000000:42:00.0"))
+    assert power(readings) == {3: 1.0}
+    assert after["A"] == known["A"]
+
+
+def test_a_new_card_in_the_slot_of_an_old_one_does_not_go_on_with_its_series() -> None:
+    known = with_devices({}, listed("A").devices)
+    after, readings = with_readings(known, told(0, "Z", known["A"].pci_bus_id, value=9.0))
+    assert power(readings) == {1: 9.0}
+    assert after["A"].number == 0
+
+
 def test_what_nvml_shows_first_has_the_same_number_when_cuda_shows_it() -> None:
     known, _ = with_readings(
         {}, (*told(0, "A", "00000000:41:00.0"), *told(1, "B", "00000000:42:00.0"))
@@ -77,10 +107,29 @@ def test_what_nvml_shows_first_has_the_same_number_when_cuda_shows_it() -> None:
     assert not after["A"].cuda
 
 
+def test_what_only_nvml_shows_gives_its_number_to_its_own_slot_and_to_no_other() -> None:
+    known, _ = with_readings(
+        {}, (*told(0, "X", "00000000:41:00.0"), *told(1, "Y", "00000000:42:00.0"))
+    )
+    after = with_devices(known, [device(0, "MIG-1", 0x42)])
+    assert {uuid: gpu.number for uuid, gpu in after.items()} == {"X": 0, "MIG-1": 1}
+    elsewhere = with_devices(known, [device(0, "B", 0x43)])
+    assert {uuid: gpu.number for uuid, gpu in elsewhere.items()} == {"X": 0, "Y": 1, "B": 2}
+
+
 def test_another_card_in_a_slot_that_cuda_has_listed_is_another_gpu() -> None:
     known = with_devices({}, [device(0, "A", 0x41)])
     after = with_devices(known, [device(0, "B", 0x41)])
     assert {uuid: gpu.number for uuid, gpu in after.items()} == {"A": 0, "B": 1}
+
+
+def test_a_mig_instance_has_the_number_of_the_card_it_lies_on() -> None:
+    known, _ = with_readings({}, told(0, "GPU-1", "00000000:01:00.0"))
+    mig = device(0, "MIG-7", 1)
+    known = with_devices(known, [mig])
+    assert list(known) == ["MIG-7"]
+    _, readings = with_readings(known, told(0, "GPU-1", "00000000:01:00.0"))
+    assert power(readings) == {known["MIG-7"].number: 1.0}
 
 
 def test_slots_are_the_same_however_long_the_domain_is_written() -> None:
@@ -128,3 +177,15 @@ def test_a_gpu_that_vanished_is_named_until_it_is_back() -> None:
     assert health.detail == "CUDA no longer offers GPU 0 (card A, A) since 1970-01-01 00:00 UTC"
     assert health.fix == words(Situation.VANISHED, Platform.LINUX).replace("UUID", "A")
     assert after(taken, lost, taken).health["devices"].level is Level.OK
+
+
+def test_many_gpus_that_vanished_are_named_in_part() -> None:
+    health = after(inventory_taken(listed(*"ABCDEFG"), 1.0), inventory_taken(listed("G"), 2.0))
+    assert (health.health["devices"].detail or "").endswith("UTC and 2 more")
+
+
+def test_a_gpu_that_only_nvml_ever_showed_has_not_vanished_from_cuda() -> None:
+    readings = (*told(0, "A", "00000000:41:00.0"), *told(1, "X", "00000000:58:00.0"))
+    nvml = source_answered(Answer("nvml", 5, 1.0, 1.0, readings), 1.0)
+    snapshot = after(nvml, inventory_taken(listed("A"), 2.0))
+    assert snapshot.health["devices"].level is Level.OK
