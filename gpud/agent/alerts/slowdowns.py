@@ -78,7 +78,8 @@ class Incident(msgspec.Struct):
 
     Without a name it is a suspect: one finding that nothing confirms yet, of a stream that had
     judged ``judged`` samples when its window began. ``ended`` has the last finding of each stream
-    that came back.
+    that came back. ``over`` is read and not written: version 0.1 kept all findings in one list,
+    with the places of those that had ended.
     """
 
     findings: list[AlarmFinding] = msgspec.field(name="found")
@@ -89,7 +90,16 @@ class Incident(msgspec.Struct):
     updated_s: float = 0.0
     ended: list[AlarmFinding] = []
     ends_s: float | None = None
+    over: list[int] = []
     acknowledged_s: float | None = None  # of version 0.1; the row of the alert has it now
+
+    def __post_init__(self) -> None:
+        """Move the findings that version 0.1 listed in ``over``."""
+        if self.over:
+            places = {place for place in self.over if place < len(self.findings)}
+            self.ended = [self.findings[place] for place in sorted(places)]
+            self.findings = [f for place, f in enumerate(self.findings) if place not in places]
+            self.over = []
 
     @property
     def of_update(self) -> bool:
