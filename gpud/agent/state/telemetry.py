@@ -14,7 +14,7 @@ from gpud.core.health import Health, Level
 from gpud.core.sample import Absent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gpud.agent.state.snapshot import Snapshot
     from gpud.agent.telemetry.answers import Answer, Telemetry
@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 
 NVML = "nvml"
 UNREAD: Final = "temperature, power and clocks are missing, speed is measured"
+OF_THE_CARD: Final = "told of the whole card, and this GPU is an instance of it"
+SHARED_OUT: Final = frozenset(
+    {
+        "name",
+        "memory_total_bytes",
+        "memory_used_bytes",
+        "memory_free_bytes",
+        "memory_reserved_bytes",
+    }
+)
+"""What a MIG instance has of its own."""
 NAMED: Final = 8
 """Fields of one GPU that failed for one reason and are named one by one."""
 
@@ -41,13 +52,30 @@ RESTART_WSL: Final = (
 def with_answer(snapshot: Snapshot, answer: Answer) -> tuple[Mapping[str, ListedGpu], Telemetry]:
     """Take in the answer of one source; its GPUs get the numbers they have here."""
     numbers, readings = gpus.with_readings(snapshot.gpus, answer.readings)
-    numbered = replace(answer, readings=readings)
+    numbered = replace(answer, readings=_of_instances(numbers, readings))
     return numbers, answers.with_answer(snapshot.telemetry, numbered)
 
 
 def with_start(before: Telemetry, source: str) -> Telemetry:
     """Count a program that a source started, such as nvidia-smi, which is not free."""
     return replace(before, starts={**before.starts, source: before.starts.get(source, 0) + 1})
+
+
+def _of_instances(
+    numbers: Mapping[str, ListedGpu], readings: Sequence[Reading]
+) -> tuple[Reading, ...]:
+    """Drop values of a whole card where the number is that of a MIG instance.
+
+    Heat, power and clocks are the card's, and the instance's too; memory is shared out.
+    """
+    instances = {gpu.number for uuid, gpu in numbers.items() if uuid.startswith(gpus.MIG)}
+    own = {r.gpu for r in readings if r.field == "uuid" and str(r.value).startswith(gpus.MIG)}
+    return tuple(
+        replace(reading, value=Absent.UNSUPPORTED, detail=OF_THE_CARD)
+        if reading.gpu in instances - own and reading.field in SHARED_OUT
+        else reading
+        for reading in readings
+    )
 
 
 def nvml(snapshot: Snapshot, nothing: Health | None) -> Health | None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, UnknownMetricFamily
 
-from gpud.agent.serve.metrics.gpus import LARGEST, numbers
+from gpud.agent.serve.metrics.families import clean
+from gpud.agent.serve.metrics.gpus import LARGEST, numbers, words_of
 from gpud.agent.telemetry import codes
 from gpud.agent.telemetry.fields import FIELDS, FieldKind
 
@@ -82,6 +83,7 @@ LABELS: Final = (
     ("UUID", "uuid"),
     ("pci_bus_id", "pci_bus_id"),
     ("modelName", "name"),
+    ("GPU_I_PROFILE", "mig"),
     ("DCGM_FI_DRIVER_VERSION", "driver_version"),
 )
 """DCGM's name of a label, and ours of what it says."""
@@ -100,8 +102,11 @@ def families(
     """
     read = [reading for reading in readings if reading.source in SOURCES]
     present = numbers(read)
+    # CUDA's UUID of a MIG instance is its own, and DCGM's label that of the card.
+    uuids = words_of(read).get("uuid", {})
+    cards = {gpu: {"UUID": clean(uuid)} for gpu, uuid in uuids.items()}
     shown = {gpu for values in present.values() for gpu in values}
-    labels = {gpu: _labels(gpu, gpus.get(gpu, {})) | hostname for gpu in shown}
+    labels = {gpu: _labels(gpu, gpus.get(gpu, {})) | cards.get(gpu, {}) | hostname for gpu in shown}
     for row in ROWS:
         counts = FIELDS[row.field].kind is FieldKind.COUNTER
         family = (UnknownMetricFamily if counts else GaugeMetricFamily)(row.name, row.text)

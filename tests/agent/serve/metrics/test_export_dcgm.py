@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from gpud.agent.serve.metrics import dcgm
 from gpud.agent.telemetry.fields import FIELDS, FieldKind
-from gpud.core.sample import Absent, Reading
+from gpud.core.sample import Absent, Inventory, Reading
 from gpud.core.sections import ExportSettings
 from tests import snapshots
 from tests.agent.serve.metrics.scraping import (
@@ -24,6 +24,7 @@ from tests.agent.serve.metrics.scraping import (
     scrape,
     settings,
 )
+from tests.events import inventory_taken
 
 if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
@@ -140,6 +141,17 @@ def test_xid_has_its_meaning_in_a_label(code: int, meaning: str) -> None:
     [(name, labels, value)] = LINE.findall(compatible(Reading(0, "xid_last", float(code), "nvml")))
     assert (name, value) == ("DCGM_FI_DEV_XID_ERRORS", f"{code}.0")
     assert f'err_code="{code}",err_msg="{meaning}"' in labels
+
+
+def test_mig_instance_has_its_profile_and_not_the_memory_of_the_whole_card() -> None:
+    instance = replace(snapshots.DEVICE, uuid="MIG-1", mig="1g.10gb")
+    listed = inventory_taken(Inventory((instance,), "12.8"), 0.0)(snapshots.bare())
+    text = compatible(*snapshots.READINGS, before=listed)
+    labels = [labels for _, labels, _ in LINE.findall(text)]
+    assert labels
+    assert all('GPU_I_PROFILE="1g.10gb"' in each for each in labels)
+    assert all(f'UUID="{snapshots.DEVICE.uuid}"' in each for each in labels)
+    assert not re.search("GPU_I_ID|DCGM_FI_DEV_FB_|gpud_gpu_memory_used_bytes{", text)
 
 
 def test_withheld_identity_is_no_label() -> None:
