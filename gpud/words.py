@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpud.core.alerts import Cause
-    from gpud.core.sample import StreamKey
+    from gpud.core.streams import StreamKey
     from gpud.document.status import Status
     from gpud.document.streams import StreamReport
 

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from gpud.agent.telemetry.answers import Answer
     from gpud.core.alerts import Alert, SinkState
     from gpud.core.report import RootReport
-    from gpud.core.sample import Flag, Inventory, ProbeSpec, RunReport, Skip, StreamKey, Unit
+    from gpud.core.sample import Flag, Inventory, ProbeSpec, RunReport, Skip, Unit
+    from gpud.core.streams import StreamKey
     from gpud.document.machine import ChangeReport, Expected, StoreSize
 
 Event: TypeAlias = Callable[[Snapshot], Snapshot]

@@ -54,10 +54,10 @@ from gpud.core.sample import (
     RunReport,
     Sample,
     Skip,
-    StreamKey,
     Unit,
 )
 from gpud.core.stats import LATENCY_BOUNDS_S
+from gpud.core.streams import StreamKey
 from gpud.document.alerts import FaultReport
 from gpud.document.machine import ChangeReport, StoreSize
 from tests import standings

@@ -10,7 +10,8 @@ from gpud.agent.regression.detector import (
     StreamStanding,
     VerdictState,
 )
-from gpud.core.sample import StreamKey, Unit
+from gpud.core.sample import Unit
+from gpud.core.streams import StreamKey
 
 OF = {
     "launch": ("submit", Unit.SECONDS),

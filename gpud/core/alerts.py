@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from gpud.core.sample import StreamKey
+from gpud.core.streams import StreamKey
 
 RUNBOOKS: Final = "/runbooks"
 """Below gpud's own address: docs/runbooks has a page by the name of each alert."""

@@ -25,10 +25,10 @@ from gpud.core.sample import (
     RunReport,
     Sample,
     Skip,
-    StreamKey,
     Unit,
 )
 from gpud.core.stats import LATENCY_BOUNDS_S
+from gpud.core.streams import StreamKey
 from gpud.document.machine import ChangeReport, StoreSize
 from gpud.words import cause_words
 from tests import snapshots, standings

@@ -9,7 +9,8 @@ import msgspec
 from gpud.agent.regression.detector import Detector, Direction
 from gpud.agent.state.status import alert_report
 from gpud.core.alerts import DRIVER_REGRESSION, Alert, Cause, Evidence, Severity
-from gpud.core.sample import StreamKey, Unit
+from gpud.core.sample import Unit
+from gpud.core.streams import StreamKey
 from gpud.document.machine import ListedGpu
 from tests.events import made
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpud.agent.regression.commands import BASELINE_ACCEPTED, BASELINE_RESET, Choice
 from gpud.core.alerts import SHORT
-from gpud.core.sample import StreamKey
+from gpud.core.streams import StreamKey
 from tests import serving
 from tests.verbs.decisions import (
     NOW_S,

@@ -18,7 +18,8 @@ from gpud.agent.regression.causes import DRIVER, OF_THE_DRIVER
 from gpud.agent.regression.detector import Alarm, ChangeKind
 from gpud.agent.regression.detector.model import SLACK_S, alike, confirmed
 from gpud.core.alerts import DRIVER_REGRESSION, SLOWDOWN, Cause
-from gpud.core.sample import StreamKey, Unit
+from gpud.core.sample import Unit
+from gpud.core.streams import StreamKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.advice import Platform
     from gpud.core.clock import Instant
-    from gpud.core.sample import StreamKey
+    from gpud.core.streams import StreamKey
 
 UNCHANGED_S: Final = 5.0
 """How often functions and health are looked at while nothing changes."""

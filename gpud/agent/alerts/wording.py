@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gpud.agent.alerts.functions import Lost
     from gpud.agent.alerts.slowdowns import AlarmFinding, Incident
     from gpud.core.health import Health
-    from gpud.core.sample import StreamKey
+    from gpud.core.streams import StreamKey
 
 SUMMARY_LIMIT: Final = 280
 """Characters of a summary: what the shell shows fits in a few lines of a terminal."""

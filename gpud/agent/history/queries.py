@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpud.agent.regression.commands import Command
-    from gpud.core.sample import Condition, StreamKey
+    from gpud.core.sample import Condition
+    from gpud.core.streams import StreamKey
 
 MOST_EVENTS: Final = 1000
 """Events that one query returns at most, and one more that shows that there are more."""

@@ -15,7 +15,8 @@ from gpud.core.text import escaped
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpud.core.sample import Condition, StreamKey
+    from gpud.core.sample import Condition
+    from gpud.core.streams import StreamKey
     from gpud.document.machine import ListedGpu
 
 Name = TypeVar("Name", str, str | None)

@@ -6,7 +6,7 @@ give the same state, whether they come live or out of the history.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
@@ -15,7 +15,8 @@ from gpud.agent.regression.commands import BASELINE_ACCEPTED, BASELINE_RESET
 from gpud.agent.regression.contexts import OF_A_GPU, OF_THE_CPU, Contexts
 from gpud.agent.regression.detector import ENCODER, Detector, Direction, Observation, decode_hook
 from gpud.core.errors import WireError
-from gpud.core.sample import Backend, StreamKey, Unit  # states are decoded by the latter
+from gpud.core.sample import Backend, Unit  # states are decoded by the latter
+from gpud.core.streams import StreamKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -100,7 +101,7 @@ _NAME: Final = msgspec.json.Decoder(_Name)
 
 def stream_name(key: StreamKey) -> str:
     """Write a key as the history does: `["GPU-...","launch","submit",1,false]`."""
-    values = astuple(key)
+    values = msgspec.structs.astuple(key)
     return msgspec.json.encode(values if key.peer else values[:-1]).decode()
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from gpud.agent.regression.evaluation import FinalVerdict, Results, RunFigures, StreamAlarm
     from gpud.agent.state.board import Board
     from gpud.core.clock import Instant
-    from gpud.core.sample import StreamKey
+    from gpud.core.streams import StreamKey
 
 RETRY_S: Final = 5.0
 """How soon a history that could not be read or written is tried again."""

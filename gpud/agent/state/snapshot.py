@@ -36,9 +36,9 @@ if TYPE_CHECKING:
         ProbeSpec,
         RunReport,
         Sample,
-        StreamKey,
         Unit,
     )
+    from gpud.core.streams import StreamKey
     from gpud.document.alerts import FaultReport
     from gpud.document.machine import ChangeReport, ComparisonReport, Expected, ListedGpu, StoreSize
     from gpud.document.runs import PutOff

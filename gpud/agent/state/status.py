@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from gpud.agent.telemetry.answers import Telemetry
     from gpud.core.alerts import Alert
     from gpud.core.clock import Instant
-    from gpud.core.sample import Reading, StreamKey, Unit
+    from gpud.core.sample import Reading, Unit
+    from gpud.core.streams import StreamKey
     from gpud.document.machine import ListedGpu
 
 T = TypeVar("T", bound=msgspec.Struct)

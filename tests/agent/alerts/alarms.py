@@ -5,7 +5,8 @@ from __future__ import annotations
 from gpud.agent.alerts.slowdowns import AlarmFinding
 from gpud.agent.regression.detector import Alarm, ChangeKind, Effect, StreamStanding
 from gpud.core.alerts import Cause
-from gpud.core.sample import StreamKey, Unit
+from gpud.core.sample import Unit
+from gpud.core.streams import StreamKey
 
 NOW_S = 1_763_000_000.0
 HOUR_S = 3600.0

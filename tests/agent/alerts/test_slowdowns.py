@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -192,7 +191,9 @@ def test_cpu_that_slowed_at_the_time_of_an_update_is_a_cause_and_no_evidence() -
 @pytest.mark.parametrize("left", ["576.02", "577.00"])
 def test_driver_that_was_rolled_back_on_mains_is_not_blamed_on_battery(left: str) -> None:
     mains = finding()
-    battery = msgspec.structs.replace(mains, key=replace(mains.key, on_battery=True))
+    battery = msgspec.structs.replace(
+        mains, key=msgspec.structs.replace(mains.key, on_battery=True)
+    )
     better = alarm(
         ratio=0.89, worse=False, seq=2000, closes=(mains.alarm.seq,), drivers=(left, "572.16")
     )

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpud.agent.regression.detector import StreamStanding
-    from gpud.core.sample import Condition, Flag, StreamKey
+    from gpud.core.sample import Condition, Flag
+    from gpud.core.streams import StreamKey
 
 P = ParamSpec("P")
 

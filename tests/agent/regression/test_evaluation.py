@@ -19,15 +19,8 @@ from gpud.agent.regression.evaluation import (
     stream_name,
 )
 from gpud.core.errors import WireError
-from gpud.core.sample import (
-    Backend,
-    Failure,
-    Flag,
-    Reason,
-    RunReport,
-    StreamKey,
-    Unit,
-)
+from gpud.core.sample import Backend, Failure, Flag, Reason, RunReport, Unit
+from gpud.core.streams import StreamKey
 from tests import snapshots
 
 if TYPE_CHECKING:

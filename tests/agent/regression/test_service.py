@@ -23,7 +23,8 @@ from gpud.agent.history.store import Store
 from gpud.agent.regression.commands import BASELINE_ACCEPTED, BASELINE_RESET, Choice, Command
 from gpud.agent.regression.detector import Spans
 from gpud.agent.regression.evaluation import stream_key
-from gpud.core.sample import Flag, StreamKey, Unit
+from gpud.core.sample import Flag, Unit
+from gpud.core.streams import StreamKey
 from tests.agent.regression.lives import FIRST_S, World, awaited, gpu, life
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ async def test_new_history_file_gets_the_states_of_all_streams(folder: Path) -> 
         await agent.keep(one_gpu.runs(30) + other.runs(30))
         await agent.regression.save()
         for suffix in ("", "-wal", "-shm"):
-            (folder / f"{FILE}{suffix}").unlink()
+            (folder / f"{FILE}{suffix}").write_bytes(b"no database")
         await agent.keep(other.runs(1))
         straight = agent.states()
     async with life(folder, spans=QUICK) as agent:
