@@ -164,6 +164,7 @@ _WSL2: Final[Mapping[Situation, str]] = {
     "unplugged eGPU takes it away: bring it back there; then `wsl --shutdown` from Windows, which "
     "also brings back one that fell off; `gpud gpus forget UUID` if it is gone for good",
 }
+_WSL1 = "WSL 1 has no GPU: from Windows, `wsl --set-version NAME 2` makes the distribution WSL 2"
 
 _PACKAGES = "install the NVIDIA driver's packages again"
 _LINUX: Final[Mapping[Situation, str]] = {
@@ -205,29 +206,48 @@ _LINUX: Final[Mapping[Situation, str]] = {
     Situation.VANISHED: "`sudo dmesg | grep -i nvrm` says why a GPU fell off, and a reboot may "
     "bring it back; `gpud gpus forget UUID` if it was taken out on purpose",
 }
+_CONTAINER: Final[Mapping[Situation, str]] = {
+    Situation.BLOCKED: "the operating system blocks access to the GPU: start the container with "
+    "`--gpus all`",
+    Situation.CHANNEL: "{restart}",
+    Situation.CHANNEL_PERHAPS: "if GPU work fails, {restart}",
+    Situation.CONTAINER_BLIND: "start it with `--gpus all`",
+    Situation.CONTAINER_HUNG: "{restart}",
+    Situation.FULL: "close programs that use GPU memory, outside the container too",
+    Situation.GONE: "that GPU is gone and others are not: start the container anew, and look "
+    "whether the machine that runs it still has the GPU",
+    Situation.HUNG: "close GPU programs; nothing inside a container can free a driver call that "
+    "hangs: {restart}",
+    Situation.JIT_MISSING: "the container has no PTX compiler: start it with "
+    "NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+    Situation.LIBRARY_MISSING: "start the container with `--gpus all`: the driver's libraries come "
+    "from the machine that runs it",
+    Situation.LIBRARY_UNSEEN: "start the container with `--gpus all`: the driver's libraries come "
+    "from the machine that runs it",
+    Situation.MISMATCH: "the driver was replaced while the container ran: start the container anew",
+    Situation.NOT_LOADED: "look whether the driver works on the machine that runs this container",
+    Situation.NO_GPU: "start the container with `--gpus all`, and look whether the machine that "
+    "runs it sees its GPU",
+    Situation.RESET: "the GPU was reset: close what fills its memory; if it stays, {restart}",
+    Situation.STUB: "a stub from a CUDA toolkit was loaded, not the driver: start the container "
+    "with `--gpus all`",
+    Situation.TELEMETRY_SILENT: "start the container with NVIDIA_DRIVER_CAPABILITIES=all; "
+    "meanwhile gpud asks elsewhere",
+    Situation.TOO_OLD: "update the NVIDIA driver of the machine that runs this container",
+    Situation.VANISHED: "look whether the machine that runs this container still has it; `gpud "
+    "gpus forget UUID` if it was taken out on purpose",
+}
 _OWN: Final[Mapping[Platform, Mapping[Situation, str]]] = {
     Platform.WSL2: _WSL2,
     Platform.WSL1: {},
     Platform.LINUX: _LINUX,
-    Platform.CONTAINER: {
-        Situation.FULL: "close programs that use GPU memory, outside the container too",
-        Situation.HUNG: "close GPU programs; nothing inside a container can free a driver call "
-        "that hangs: {restart}",
-        Situation.RESET: "{restart}",
-    },
+    Platform.CONTAINER: _CONTAINER,
 }
-_OTHERWISE: Final[Mapping[Platform, str]] = {
-    Platform.WSL1: "WSL 1 has no GPU: from Windows, `wsl --set-version NAME 2` makes the "
-    "distribution WSL 2",
-    Platform.CONTAINER: "start the container that gpud runs in with `--gpus all` and "
-    "NVIDIA_DRIVER_CAPABILITIES=all, and look whether the GPU answers on the machine that runs it",
-}
-"""Where little can be done about a GPU, whatever the situation."""
 
 
 def words(situation: Situation, where: Platform) -> str:
     """Give the advice for a situation on a platform, as a person reads it."""
-    own = _OWN[where].get(situation) or _ANYWHERE.get(situation) or _OTHERWISE[where]
+    own = _OWN[where].get(situation) or _ANYWHERE.get(situation, _WSL1)
     return own.replace("{restart}", _RESTART[where])
 
 

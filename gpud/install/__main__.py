@@ -148,11 +148,12 @@ def install(
 
 
 def _carried_out(setup: Setup) -> int:
-    from gpud.install import start
+    from gpud.install import start, unit
     from gpud.install.plan import plan
 
     say, login = setup.console.say, setup.login
     manifest.refuse_package(setup.command)
+    unit.check(setup)
     say(f"gpud for {login}" + ("" if setup.dry else f"; details: {setup.console.log}"))
     if setup.dry and not INSTALL_LOG.exists():
         say(f"  would: {INSTALL_LOG}")

@@ -25,7 +25,6 @@ INCLUDE: Final = re.compile(r"^[@#]includedir +/etc/sudoers.d", re.MULTILINE)
 
 def plan(setup: Setup) -> Plan:
     """Return all steps. Errors: ``InstallError`` where one cannot be planned."""
-    unit.check(setup)
     yield Done(f"Python ({setup.python})")
     yield from packages.sudo(setup)
     yield from packages.docker(setup)

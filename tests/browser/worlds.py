@@ -287,7 +287,7 @@ def slower(alert: Alert, since_s: float, kind: ChangeKind) -> Snapshot:
     }
     evidence = tuple(
         structs.replace(
-            one, stream=replace(one.stream, gpu=DEVICE.uuid), since_s=since_s, kind=kind
+            one, stream=structs.replace(one.stream, gpu=DEVICE.uuid), since_s=since_s, kind=kind
         )
         for one in alert.evidence
     )

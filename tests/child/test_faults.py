@@ -52,7 +52,7 @@ def test_a_code_becomes_a_reason_and_advice(
 
 @pytest.mark.parametrize(
     ("mark", "advice"),
-    [(None, "sudo modprobe nvidia"), (".dockerenv", "start the container that gpud runs in")],
+    [(None, "sudo modprobe nvidia"), (".dockerenv", "start the container with `--gpus all`")],
     ids=["linux", "container"],
 )
 def test_advice_is_for_the_machine_the_child_runs_on(

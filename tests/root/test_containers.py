@@ -110,7 +110,7 @@ def test_without_the_toolkit_dockers_own_error_is_reported_as_such(bare: GpuDock
     assert failure.reason is Reason.TOOLKIT_MISSING
     assert 'could not select device driver "" with capabilities: [[gpu]]' in failure.detail
     assert failure.advice is not None
-    assert "nvidia-container-toolkit" in failure.advice
+    assert "--gpu-containers" in failure.advice
     assert containers(bare) == []
 
 

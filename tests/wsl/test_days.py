@@ -24,10 +24,16 @@ SCRAPE = """python3 -c 'import urllib.request as u; u.urlopen("http://127.0.0.1:
 
 
 def supervisor(machine: Machine) -> Process:
-    """The only one, as soon as it has a dockerd that answers."""
+    """The only one, as soon as it has a dockerd that answers and what began it has ended."""
     until(lambda: machine.report().get("dockerd", {}).get("up"), "a dockerd that answers")
-    (found,) = machine.named("gpud")
-    return found
+
+    def alone() -> Process | None:
+        named, pid = machine.named("gpud"), machine.root / "run/gpud/root.pid"
+        return (
+            named[0] if [str(one.inner) for one in named] == pid.read_text().split()[:1] else None
+        )
+
+    return until(alone, "one supervisor")
 
 
 def test_first_window_leads_to_a_container(first_day: FirstDay) -> None:

@@ -157,9 +157,17 @@ async def serve(  # noqa: PLR0913  # what is served, and on which terms
 ) -> None:
     """Serve on ``listener`` until ``stop`` is set; open requests get a second to end."""
     # uvicorn logs each malformed request as a warning: a log that any client could fill.
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    errors = logging.getLogger("uvicorn.error")
+    errors.setLevel(logging.ERROR)
+    errors.addFilter(_is_failure)
     pool = ConnectionPool(limits or ConnectionLimits(), refusals or RefusalCounter())
     await _Server(application, pool, certificate, stop).serve([listener])
+
+
+def _is_failure(record: logging.LogRecord) -> bool:
+    """Leave out requests that were cancelled at the end: they are no failure of anything."""
+    cancelled = record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError)
+    return not cancelled and "graceful shutdown exceeded" not in record.msg
 
 
 class _Server(uvicorn.Server):

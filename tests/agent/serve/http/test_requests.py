@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections import Counter
@@ -10,13 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.serve.http import access
+from gpud.agent.serve.http import access, service
 from gpud.agent.serve.refusals import ANSWERS, Refused
 from tests.agent.serve.http.armed import HASHED, PASSPHRASE, Armed, armed, basic
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from starlette.types import Receive, Scope, Send
 
 
 @pytest.fixture(scope="module")
@@ -190,3 +193,26 @@ def test_a_page_of_somebody_else_is_given_nothing(plain: Armed) -> None:
         ("origin: null",),
     ):
         assert asked(*hostile) == 403
+
+
+def test_request_that_the_agents_end_cancels_is_no_error_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked, stop = asyncio.Event(), asyncio.Event()
+
+    async def silent(scope: Scope, receive: Receive, send: Send) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    async def story() -> None:
+        with service.bind("127.0.0.1", 0) as listener:
+            serving = asyncio.create_task(service.serve(silent, listener, stop))
+            _, writer = await asyncio.open_connection(*listener.getsockname())
+            writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await asyncio.wait_for(asked.wait(), 30)
+            stop.set()
+            await asyncio.wait_for(serving, 30)
+            writer.close()
+
+    asyncio.run(story())
+    assert [record.exc_text or record.exc_info for record in caplog.records] == []
