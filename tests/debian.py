@@ -21,7 +21,7 @@ TAKEN_ALONG = (
 """How apt and pip find their servers and certificates: directories and files, where they exist."""
 
 
-def make_debian(tree: Path, *packages: str) -> None:
+def make_debian(tree: Path, *packages: str, release: str = RELEASE) -> None:
     """Fill ``tree`` with a minimal Debian and these packages.
 
     Errors: a failed test when this is not root, or debootstrap is missing or fails.
@@ -30,7 +30,7 @@ def make_debian(tree: Path, *packages: str) -> None:
         pytest.fail("needs root and debootstrap: sudo apt-get install debootstrap")
     include = f"--include={','.join(packages)}"
     made = subprocess.run(
-        ["debootstrap", "--variant=minbase", include, RELEASE, tree],
+        ["debootstrap", "--variant=minbase", include, release, tree],
         capture_output=True,
         text=True,
         check=False,
