@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from dataclasses import asdict, dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
@@ -75,11 +76,20 @@ class SavedState(NamedTuple):
     body: str
 
 
+_ONE_THREAD: Final = threading.Lock()
+_prepared: set[Any] = set()
+"""Types of which msgspec knows all."""
+
+
 def typed(rows: Iterable[tuple[Any, ...]], kind: type[T]) -> Iterator[T]:
     """Yield each row as ``kind``, a named tuple or a tuple of column types.
 
     The one place where a row that a damaged disk has changed is dropped.
     """
+    with _ONE_THREAD:  # msgspec stores what it knows of a type before it has all of it
+        if kind not in _prepared:
+            msgspec.json.Decoder(kind, dec_hook=_decoded)
+            _prepared.add(kind)
     for row in rows:
         try:
             value = msgspec.convert(row, kind, dec_hook=_decoded)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -148,3 +150,30 @@ def test_only_runs_that_compare_are_usual_together(tmp_path: Path) -> None:
             series._replace(version=2): (3.0,),
             series._replace(peer="GPU-2"): (11.0,),
         }
+
+
+AT_ONCE = """
+import sys, threading, typing
+from gpud.agent.history.records import typed
+
+sys.setswitchinterval(1e-6)
+for number in range(100):
+    kind = typing.NamedTuple(f"Row{number}", [(f"c{n}", typing.Optional[int]) for n in range(30)])
+    together = threading.Barrier(4)
+
+    def read():
+        together.wait()
+        assert len(list(typed([(1,) * 30], kind))) == 1
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+"""
+
+
+def test_threads_that_read_rows_of_a_new_type_at_once_do_not_end_the_process() -> None:
+    """msgspec stores what it knows of a type before it has all of it, and a second thread falls."""
+    ended = subprocess.run([sys.executable, "-c", AT_ONCE], capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
