@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
+import math
 import os
 import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from msgspec.structs import replace
@@ -61,6 +63,8 @@ if TYPE_CHECKING:
 CONTAINERS_S: Final = 30.0
 """A container measures every six hours; its run is shown at once and stored after so long."""
 HTTP_CLOSE_S: Final = 2.0
+SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+SHORTAGE_EVERY_S: Final = 60.0
 
 log = structlog.get_logger()
 
@@ -82,13 +86,34 @@ async def run(settings: Settings, config: Path) -> int:
     """Run the agent until SIGTERM or SIGINT; ``config`` is gpud.toml. Gives the exit code."""
     own = prepare(settings)
     logs.configure(Path(settings.log_dir, "agent/agent.log"), level=settings.log.level)
-    stop = asyncio.Event()
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.set_exception_handler(LoopErrors())
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.set)
     agent = Agent(settings, config, own, stop)
     await agent.run()
     log.info("agent_stopped")
     return 0
+
+
+class LoopErrors:
+    """Logs errors of the event loop that nobody awaits.
+
+    asyncio reports a connection that it cannot take for want of a descriptor 128 times a second,
+    each with a traceback; here that is one line a minute.
+    """
+
+    def __init__(self) -> None:
+        self._reported_s = -math.inf
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log one error."""
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in SHORTAGES:
+            loop.default_exception_handler(context)
+        elif loop.time() - self._reported_s >= SHORTAGE_EVERY_S:
+            self._reported_s = loop.time()
+            log.warning("connection_not_taken", why=error.strerror)
 
 
 class Agent:

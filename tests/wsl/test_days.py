@@ -29,9 +29,10 @@ def supervisor(machine: Machine) -> Process:
 
     def alone() -> Process | None:
         named, pid = machine.named("gpud"), machine.root / "run/gpud/root.pid"
-        return (
-            named[0] if [str(one.inner) for one in named] == pid.read_text().split()[:1] else None
-        )
+        if [str(one.inner) for one in named] != pid.read_text().split()[:1]:
+            return None
+        above = (p for p in machine.processes() if p.pid == named[0].parent)
+        return named[0] if any(" relay " in p.command for p in above) else None
 
     return until(alone, "one supervisor")
 
