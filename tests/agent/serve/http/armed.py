@@ -258,6 +258,10 @@ def web(  # what is served, and on which terms
             application, listener, stop, certificate=certificate, refusals=refusals, limits=limits
         )
         await history.close()
+        # A browser's spare connection may have come in the last moment; a process would just end.
+        for transport in list(loop._transports.values()):  # type: ignore[attr-defined]  # asyncio's
+            transport.abort()
+        await asyncio.sleep(0)
 
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=lambda: loop.run_until_complete(run()))
