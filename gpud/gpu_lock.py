@@ -93,14 +93,6 @@ def note_child(fd: int, pid: int, limit_s: float, what: str) -> None:
         note_holder(fd, Holder(process, time.monotonic() + limit_s + GOES_S, what))
 
 
-def hand_over(fd: int, pid: int, limit_s: float, what: str) -> None:
-    """Note a child, which from now on alone has the lock: who asks may be stopped meanwhile."""
-    note_child(fd, pid, limit_s, what)
-    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    os.dup2(nothing, fd, inheritable=False)
-    os.close(nothing)
-
-
 def lock_holder(fd: int) -> Holder | None:
     """Read who has the lock; None when the line names no process that lives."""
     try:
