@@ -31,7 +31,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--seed", type=int, help="repeats a run; without it one is drawn, and printed")
+    add("--seed", type=int, help="repeats a round; without it one is drawn, and printed")
     add("--minutes", type=float, default=10.0, help="no trial begins after these (10)")
     add("--only", metavar="CLASS[,CLASS]", help="these classes of faults: %(metavar)s")
     add("--resume", type=Path, metavar="FILE", help="add to this table what its seed still lacks")
@@ -53,31 +53,30 @@ def main() -> int:
     if chosen.table:
         print("\n".join(summary(rows(chosen.table))))
         return 0
-    known = sorted(faults.load())
-    names = sorted(chosen.only.split(",")) if chosen.only else known
-    if unknown := set(names) - set(known):
-        print(f"deploy/chaos: no such class: {', '.join(sorted(unknown))}: {', '.join(known)}")
+    classes = faults.classes()
+    names = chosen.only.split(",") if chosen.only else list(classes)
+    if unknown := set(names) - set(classes):
+        print(f"deploy/chaos: no such class: {', '.join(sorted(unknown))}: {', '.join(classes)}")
         return 2
     seed = time.time_ns() % 1_000_000 if chosen.seed is None else chosen.seed
     print(f"seed {seed}, {len(names)} classes", flush=True)
+    trials = plan(seed, {name: classes[name] for name in sorted(names)})
     with layer() as below:
         if chosen.replay:
             numbers = [int(number) for number in chosen.replay.split(",")]
-            every = plan(seed, names)
-            trials = [next(every) for _ in range(max(numbers) + 1)]
-            return report(replay([trials[n] for n in numbers], below))
-        return endure(seed, names, chosen, below)
+            return report(replay([trials[number] for number in numbers], below))
+        return endure(trials, chosen, below)
 
 
-def endure(seed: int, names: Sequence[str], chosen: argparse.Namespace, below: Path) -> int:
-    """Run trials until the time is over; a failure gets a fresh machine."""
-    done = {row["trial"]["number"] for row in rows(chosen.resume) if row["trial"]["seed"] == seed}
+def endure(trials: Sequence[Trial], chosen: argparse.Namespace, below: Path) -> int:
+    """Run the trials that the table lacks until time is over; a failure gets a fresh machine."""
+    done = {(row["trial"]["seed"], row["trial"]["number"]) for row in rows(chosen.resume)}
     deadline_s, failures = time.monotonic() + 60.0 * chosen.minutes, 0
-    todo = (trial for trial in plan(seed, names) if trial.number not in done)
-    while time.monotonic() < deadline_s:
+    todo = [trial for trial in trials if (trial.seed, trial.number) not in done]
+    while todo and time.monotonic() < deadline_s:
         before: list[Trial] = []
         for record in endured(todo, deadline_s, below):
-            before.append(record.trial)
+            before.append(todo.pop(0))
             if chosen.resume:
                 with chosen.resume.open("a") as table:
                     table.write(json.dumps(record.as_json()) + "\n")
@@ -87,16 +86,20 @@ def endure(seed: int, names: Sequence[str], chosen: argparse.Namespace, below: P
         if before and record.broken:
             only = f" --only {chosen.only}" if chosen.only else ""
             numbers = ",".join(str(trial.number) for trial in before)
-            print(f"again: deploy/chaos --seed {seed}{only} --replay {numbers}", flush=True)
+            print(
+                f"again: deploy/chaos --seed {before[0].seed}{only} --replay {numbers}", flush=True
+            )
     return min(failures, 1)
 
 
-def endured(todo: Iterator[Trial], deadline_s: float, below: Path) -> Iterator[Record]:
+def endured(todo: Sequence[Trial], deadline_s: float, below: Path) -> Iterator[Record]:
     """Run trials on one machine, up to the first that fails."""
     with distribution(below) as distro:
         witness = ready(distro)
-        while time.monotonic() < deadline_s:
-            record = run(next(todo), distro, witness)
+        for trial in tuple(todo):
+            if time.monotonic() > deadline_s:
+                return
+            record = run(trial, distro, witness)
             yield record
             if record.broken:
                 return
@@ -121,10 +124,11 @@ def report(record: Record) -> int:
 
 def summary(table: Sequence[dict[str, Any]]) -> list[str]:
     """Lines of Markdown: each class alone and in pairs."""
+    known = faults.load()
     by_class: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in table:
         for name in row["trial"]["faults"]:
-            by_class[name].append(row)
+            by_class[known[name].of].append(row)
     lines = [
         "| Class | Alone | Well | Named after | Well after | In pairs | Well | Runs set aside |",
         "|---|---|---|---|---|---|---|---|",

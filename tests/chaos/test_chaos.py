@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from tests.chaos.distribution import Distribution
     from tests.chaos.faults import Damage
 
-FOR_S = 60.0
+FOR_S = 180.0
 WELL = [
     Process(10, 2, 1, "gpud", 0, "/opt/gpud/bin/python -I -m gpud up "),
     Process(11, 3, 10, "python", 999, "/opt/gpud/bin/python -I -m gpud.agent --home / "),
@@ -48,27 +50,31 @@ def test_gpud_is_well_after_faults_at_random_and_a_planted_loss_is_caught(
     with distribution(installed_layer) as distro:
         witness = ready(distro)
         deadline_s, done = time.monotonic() + FOR_S, []
-        for trial in plan(seed, sorted(faults.load())):
+        for trial in plan(seed, faults.classes()):
             if time.monotonic() >= deadline_s:
                 break
             record = run(trial, distro, witness)
             done.append(str(trial.number))
             again = f"deploy/chaos --seed {seed} --replay {','.join(done)}"
             assert not record.broken, f"{trial.faults}: {record.broken}\n{again}"
-        planted = Fault("planted", end_the_container, frozenset())
+        planted = Fault("planted", "planted", end_the_container, frozenset())
         monkeypatch.setitem(faults.FAULTS, "planted", planted)
         record = run(Trial(seed, -1, ("planted",)), distro, witness)
         assert [words for words in record.broken if words.startswith("containers ended")]
 
 
-def test_seed_repeats_its_order_and_begins_with_each_class_alone() -> None:
-    names = sorted(faults.load())
-    first, again = (plan(5, names) for _ in range(2))
-    trials = [next(first) for _ in range(3 * len(names))]
-    assert trials == [next(again) for _ in trials]
-    assert {trial.faults for trial in trials[: len(names)]} == {(name,) for name in names}
-    assert all(len(set(trial.faults)) == 2 for trial in trials[len(names) : 2 * len(names)])
-    assert trials[0].chance.random() == trials[0].chance.random()
+def test_seeds_in_a_row_try_each_class_alone_and_each_pair_as_often() -> None:
+    classes = faults.classes()
+    assert plan(5, classes) == plan(5, classes)
+    of = {variant: name for name, variants in classes.items() for variant in variants}
+    rounds = [[[of[each] for each in t.faults] for t in plan(n, classes)] for n in range(70, 110)]
+    tried = Counter(" ".join(sorted(names)) for trials in rounds for names in trials)
+    alone = [tried[name] for name in classes]
+    pairs = [tried[" ".join(sorted(pair))] for pair in combinations(classes, 2)]
+    assert alone == [40] * len(classes)
+    assert min(pairs) >= 3
+    assert max(pairs) <= 4
+    assert plan(5, classes)[0].chance.random() == plan(5, classes)[0].chance.random()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import contextlib
 import random
 import time
 from dataclasses import asdict, dataclass, field
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.chaos import faults
@@ -14,7 +15,7 @@ from tests.chaos.invariants import FROM_NVML_ALONE, Witness, amiss
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from tests.chaos.faults import Damage, Fault, Notice
@@ -54,18 +55,23 @@ class Record:
         return asdict(self)
 
 
-def plan(seed: int, names: Sequence[str]) -> Iterator[Trial]:
-    """Each class once alone, then as many pairs, and so on for ever; a seed repeats its order."""
-    chance, number = random.Random(seed), 0
-    pairs = [(a, b) for a in names for b in names if a < b]
-    chance.shuffle(pairs)
-    while True:
-        alone = [(name,) for name in names]
-        chance.shuffle(alone)
-        for chosen in (*alone, *pairs[: len(names)]):
-            yield Trial(seed, number, chosen)
-            number += 1
-        pairs = pairs[len(names) :] + pairs[: len(names)]
+def plan(seed: int, classes: Mapping[str, Sequence[str]]) -> list[Trial]:
+    """Each class of faults once alone, then as many pairs of classes.
+
+    Each seed begins where the seed before it ended in the list of all pairs, so that seeds in a row
+    try every pair equally often.
+    """
+    chance = random.Random(seed)
+    pairs = list(combinations(classes, 2))
+    random.Random(0).shuffle(pairs)
+    begin, count = seed * len(classes), min(len(classes), len(pairs))
+    chosen: list[tuple[str, ...]] = [(name,) for name in classes]
+    chance.shuffle(chosen)
+    chosen += [pairs[(begin + n) % len(pairs)] for n in range(count)]
+    return [
+        Trial(seed, number, tuple(chance.choice(classes[name]) for name in names))
+        for number, names in enumerate(chosen)
+    ]
 
 
 def ready(distro: Distribution) -> Witness:

@@ -1,4 +1,4 @@
-"""Faults by class: each is a generator that does the damage, yields, and undoes it.
+"""Faults: each is a generator that does the damage, yields, and undoes it.
 
 What it yields is what gpud has to name meanwhile, None where it mends the damage itself and soon.
 A remedy that is a person's (a shell that is opened, a file that is put right) comes after the
@@ -47,6 +47,7 @@ class Fault:
     """``costs``: "containers" or "history" where the damage ends these, "tracebacks" if it may."""
 
     name: str
+    of: str
     inject: Injection
     costs: frozenset[str]
 
@@ -54,12 +55,12 @@ class Fault:
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(*costs: str) -> Callable[[Injection], Injection]:
-    """Add a function's class of faults, named as the function is."""
+def fault(*costs: str, of: str = "") -> Callable[[Injection], Injection]:
+    """Add a function's fault, named as the function is; ``of``: its class, if that has others."""
 
     def add(inject: Injection) -> Injection:
         name = inject.__name__.replace("_", "-")
-        FAULTS[name] = Fault(name, inject, frozenset(costs))
+        FAULTS[name] = Fault(name, of or name, inject, frozenset(costs))
         return inject
 
     return add
@@ -76,3 +77,11 @@ def load() -> dict[str, Fault]:
     for subject in SUBJECTS:
         import_module(f"{__name__}.{subject}")
     return FAULTS
+
+
+def classes() -> dict[str, list[str]]:
+    """Names of faults by their class."""
+    by_class: dict[str, list[str]] = {}
+    for each in sorted(load().values(), key=lambda each: each.name):
+        by_class.setdefault(each.of, []).append(each.name)
+    return by_class

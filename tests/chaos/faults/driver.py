@@ -40,14 +40,14 @@ CODES = {CUDA: (2, 100, 700, 719, 999), NVML: (3, 9, 15, 999)}
 VERSIONS = ("572.16", "576.02", "581.80", "610.62")
 
 
-@fault()
+@fault(of="cuda")
 def cuda_absent(distro: Distribution, chance: random.Random) -> Damage:
     distro.root(f"mv /{LIB}/{CUDA} /{LIB}/away-cuda")
     yield notice("cuda", "library_missing")
     distro.root(f"mv /{LIB}/away-cuda /{LIB}/{CUDA}")
 
 
-@fault()
+@fault(of="cuda")
 def cuda_hangs(distro: Distribution, chance: random.Random) -> Damage:
     distro.script(CUDA, f"hang {chance.choice(CALLS[CUDA])}\n")
     yield notice("gpu cuda", "stuck", "hung")
@@ -55,14 +55,14 @@ def cuda_hangs(distro: Distribution, chance: random.Random) -> Damage:
     kill(children(distro))  # what the driver does when it comes back
 
 
-@fault()
+@fault(of="cuda")
 def cuda_crashes(distro: Distribution, chance: random.Random) -> Damage:
     distro.script(CUDA, f"{chance.choice(['crash', 'segfault'])} {chance.choice(CALLS[CUDA])}\n")
     yield notice("probes cuda", "crashed")
     distro.script(CUDA)
 
 
-@fault()
+@fault(of="cuda")
 def cuda_fails(distro: Distribution, chance: random.Random) -> Damage:
     call, code = chance.choice(CALLS[CUDA]), chance.choice(CODES[CUDA])
     distro.script(CUDA, f"fail {call} {code}\n")
@@ -70,7 +70,7 @@ def cuda_fails(distro: Distribution, chance: random.Random) -> Damage:
     distro.script(CUDA)
 
 
-@fault()
+@fault(of="nvml")
 def nvml_absent(distro: Distribution, chance: random.Random) -> Damage:
     distro.root(f"mv /{LIB}/{NVML} /{LIB}/away-nvml")
     kill(p for p in distro.processes() if HELPER in p.command)
@@ -78,7 +78,7 @@ def nvml_absent(distro: Distribution, chance: random.Random) -> Damage:
     distro.root(f"mv /{LIB}/away-nvml /{LIB}/{NVML}")
 
 
-@fault()
+@fault(of="nvml")
 def nvml_hangs(distro: Distribution, chance: random.Random) -> Damage:
     _nvml(distro, f"hang {chance.choice(CALLS[NVML])}\n")
     yield notice("nvml")
@@ -86,14 +86,14 @@ def nvml_hangs(distro: Distribution, chance: random.Random) -> Damage:
     kill(p for p in distro.processes() if HELPER in p.command)
 
 
-@fault()
+@fault(of="nvml")
 def nvml_crashes(distro: Distribution, chance: random.Random) -> Damage:
     _nvml(distro, f"{chance.choice(['crash', 'segfault'])} {chance.choice(CALLS[NVML])}\n")
     yield notice("nvml")
     distro.script(NVML)
 
 
-@fault()
+@fault(of="nvml")
 def nvml_fails(distro: Distribution, chance: random.Random) -> Damage:
     _nvml(distro, f"fail {chance.choice(CALLS[NVML][:4])} {chance.choice(CODES[NVML])}\n")
     yield notice("nvml")

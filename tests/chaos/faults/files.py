@@ -74,13 +74,13 @@ def history_locked(distro: Distribution, chance: random.Random) -> Damage:
     locker.communicate(b"")
 
 
-@fault()
+@fault(of="directory")
 def logs_gone(distro: Distribution, chance: random.Random) -> Damage:
     distro.root("rm -rf /var/log/gpud")
     yield None
 
 
-@fault()
+@fault(of="directory")
 def run_directory_gone(distro: Distribution, chance: random.Random) -> Damage:
     distro.root("rm -rf /run/gpud")
     yield None

@@ -28,13 +28,13 @@ def children(distro: Distribution) -> list[Process]:
     return [p for p in distro.processes() if "gpud.child" in p.command]
 
 
-@fault()
+@fault(of="agent")
 def agent_killed(distro: Distribution, chance: random.Random) -> Damage:
     kill(agents(distro))
     yield None
 
 
-@fault()
+@fault(of="agent")
 def agent_stopped(distro: Distribution, chance: random.Random) -> Damage:
     victims = agents(distro)
     kill(victims, signal.SIGSTOP)
@@ -42,26 +42,26 @@ def agent_stopped(distro: Distribution, chance: random.Random) -> Damage:
     kill(victims, signal.SIGCONT)
 
 
-@fault()
+@fault(of="child")
 def child_killed(distro: Distribution, chance: random.Random) -> Damage:
     kill(children(distro))
     yield None
 
 
-@fault()
+@fault(of="child")
 def nvml_helper_killed(distro: Distribution, chance: random.Random) -> Damage:
     kill(p for p in distro.processes() if HELPER in p.command)
     yield None
 
 
-@fault()
+@fault(of="root")
 def root_killed(distro: Distribution, chance: random.Random) -> Damage:
     kill(distro.named("gpud"))
     yield None
     distro.open_shell()
 
 
-@fault()
+@fault(of="root")
 def everything_killed(distro: Distribution, chance: random.Random) -> Damage:
     kill(p for p in distro.processes() if p.name in {"gpud", "dockerd"} or "gpud." in p.command)
     yield None
