@@ -55,7 +55,7 @@ FIXED = {"schema_version", "level", "index", "gpu", "version"}
 """Fields whose numbers are no measurements."""
 MACHINE = {"clocksource", "python", "numpy", "ptx_sha256", "peaks", "flags", "missing"}
 MACHINE |= {"last_judged_s"}
-"""Fields that depend on the machine, or on what else it does."""
+"""Fields that depend on the machine, or on what else it does; ``bound.*`` do so, too."""
 VERSIONS = {"driver_version", "cuda_version", "nvml_version"}
 """Of the driver: the first run on the CPU may come before telemetry has asked for them."""
 LATE = {"hung"}
@@ -108,7 +108,7 @@ def normalised(value: Any, name: str = "") -> Any:
 
     Keys, their order, types, units and words stay.
     """
-    if name in MACHINE:
+    if name in MACHINE or name.startswith("bound."):
         return "<machine>"
     if isinstance(value, dict):
         pairs = sorted(value.items()) if name in UNORDERED else value.items()
