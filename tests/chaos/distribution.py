@@ -66,6 +66,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
 """What gives an injection ten seconds: short intervals, short limits, a short back-off."""
 DISK_BYTES = 1 << 30
 INSIDE = Path(__file__).with_name("inside.py")
+GPUD = "http://127.0.0.1:9945"
+SCRAPES = """
+global: {scrape_interval: 1s}
+scrape_configs: [{job_name: gpud, static_configs: [{targets: ["127.0.0.1:9945"]}]}]
+"""
 INIT_C = "#include <unistd.h>\nint main(void) { for (;;) pause(); }\n"
 Series = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -122,22 +127,31 @@ def _build_image(archive: Path) -> None:
 class Distribution:
     """The machine, and what a person outside can see of it.
 
-    ``offset_s`` is how far its wall clock is ahead; ``scripts`` are those of its driver while it is
-    well.
+    ``beside`` is the folder of the Prometheus that scrapes it, which no fault touches; ``offset_s``
+    is how far its wall clock is ahead; ``scripts`` are those of its driver while it is well.
     """
 
     machine: Machine
+    beside: Path
     offset_s: float = 0.0
     scripts: dict[str, str] = field(default_factory=lambda: {CUDA: "launch_ns 2000\n", NVML: ""})
     _inside: subprocess.Popen[str] | None = None
+    _prometheus: subprocess.Popen[bytes] | None = None
     _asking: threading.Lock = field(default_factory=threading.Lock)
 
     def boot(self) -> None:
         """Start it and open a window, whose hook starts gpud."""
         self.machine.boot()
-        target = ["nsenter", "--target", str(self.init), "--mount", "--net"]
+        target = ["nsenter", "--target", str(self.init), "--net"]
+        self._prometheus = subprocess.Popen(
+            [
+                *(*target, "prometheus", f"--config.file={self.beside}/prometheus.yml"),
+                *(f"--storage.tsdb.path={self.beside}/data", "--log.level=error"),
+                *("--web.listen-address=127.0.0.1:9090", "--storage.tsdb.retention.size=64MB"),
+            ]
+        )
         self._inside = subprocess.Popen(
-            [*target, "/usr/bin/python3", "-I", "-S", "-c", INSIDE.read_text()],
+            [*target, "--mount", "/usr/bin/python3", "-I", "-S", "-c", INSIDE.read_text()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -157,6 +171,10 @@ class Distribution:
                 self._inside.kill()
                 self._inside.communicate()
                 self._inside = None
+            if self._prometheus is not None:
+                self._prometheus.terminate()
+                self._prometheus.wait()
+                self._prometheus = None
         self.machine.shutdown()
 
     def path(self, inside: str) -> Path:
@@ -227,12 +245,18 @@ class Distribution:
 
     def metrics(self) -> dict[Series, float]:
         """One scrape, {} while nobody answers."""
-        text = self.ask("get", "/metrics", 3.0)
+        text = self.ask("get", f"{GPUD}/metrics", 3.0)
         return {
             (sample.name, tuple(sorted(sample.labels.items()))): sample.value
             for family in text_string_to_metric_families(text or "")
             for sample in family.samples
         }
+
+    def scraped(self) -> bool:
+        """Whether the last scrape of Prometheus had an answer."""
+        answer = self.ask("get", "http://127.0.0.1:9090/api/v1/query?query=up", 3.0)
+        results = json.loads(answer)["data"]["result"] if answer else []
+        return [each["value"][1] for each in results] == ["1"]
 
     def runs(self) -> set[int] | None:
         """Ids of the runs that another process can read: what has been promised to last."""
@@ -290,10 +314,13 @@ def distribution(below: Path) -> Iterator[Distribution]:
     place = Path(tempfile.mkdtemp(prefix="gpud-chaos-", dir=MEMORY))
     size = f"size={DISK_BYTES}"
     subprocess.run(["mount", "-t", "tmpfs", "-o", size, "gpud-chaos", place], check=True)
-    made = Distribution(Machine(place, (below, Path("/"))))
+    beside = Path(tempfile.mkdtemp(prefix="gpud-chaos-prometheus-", dir=MEMORY))
+    (beside / "prometheus.yml").write_text(SCRAPES)
+    made = Distribution(Machine(place, (below, Path("/"))), beside)
     try:
         yield made
     finally:
         made.shutdown()
+        shutil.rmtree(beside)
         subprocess.run(["umount", "--lazy", place], check=True)
         place.rmdir()

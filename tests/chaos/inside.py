@@ -1,7 +1,7 @@
 """Answers questions from within a distribution's mounts and network, and holds its port.
 
 One JSON list a line on stdin, one JSON value a line on stdout, null for what cannot be had.
-``["get", PATH, LIMIT_S]`` gives a body; ``["sql", STATEMENT]`` rows of the history; ``["take"]``
+``["get", URL, LIMIT_S]`` gives a body; ``["sql", STATEMENT]`` rows of the history; ``["take"]``
 listens on gpud's port where it is free, and ``["release"]`` ends that.
 """
 
@@ -18,8 +18,7 @@ HISTORY = "file:/var/lib/gpud/gpud.db?mode=ro"
 taken: list[socket.socket] = []
 
 
-def get(path: str, limit_s: float) -> str:
-    url = f"http://127.0.0.1:{PORT}{path}"
+def get(url: str, limit_s: float) -> str:
     with urllib.request.urlopen(url, timeout=limit_s) as answer:
         body: bytes = answer.read()
         return body.decode()

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from tests.chaos.distribution import GPUD
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -134,8 +135,10 @@ def amiss(distro: Distribution, after_run: int) -> list[str]:
         found.append(f"dockerd: {[dockerd.get(k) for k in ('state', 'reason', 'owner', 'detail')]}")
     if ill := distro.health():
         found.append(f"health: {ill}")
-    if distro.ask("get", "/-/ready", 3.0) is None:
+    if distro.ask("get", f"{GPUD}/-/ready", 3.0) is None:
         found.append("/-/ready does not answer")
+    if not distro.scraped():
+        found.append("the last scrape of Prometheus failed")
     if not of_telemetry(distro.metrics()):
         found.append("no telemetry")
     if distro.last_good_run() <= after_run:

@@ -44,5 +44,5 @@ hostname laptop
 cd "$root"
 pivot_root . .
 umount -l .
-/sbin/ldconfig
+/sbin/ldconfig || true # on a full disk WSL warns and boots
 exec /usr/bin/python3 -I -S /init

@@ -33,7 +33,11 @@ def disk_full(distro: Distribution, chance: random.Random) -> Damage:
 
 @fault("history")
 def history_corrupt(distro: Distribution, chance: random.Random) -> Damage:
-    """Spoil the file, or its log alone: behind the damage SQLite takes that for its end."""
+    """Spoil the file, or its log alone: behind the damage SQLite takes that for its end.
+
+    Pages behind it may be in the file already, so that the damage shows whenever one is read. No
+    later trial is to meet that: the file goes.
+    """
     whole = chance.random() < 0.5
     kill(agents(distro))
     spoiled = distro.path(f"{STATE}/gpud.db-wal")
@@ -50,6 +54,8 @@ def history_corrupt(distro: Distribution, chance: random.Random) -> Damage:
     yield notice("store", "corrupt_set_aside") if whole else None
     if whole:
         distro.root("/opt/gpud/bin/gpud restart")  # the fix that is named
+    else:
+        distro.root(f"/opt/gpud/bin/gpud down; rm -f {STATE}/gpud.db*; /opt/gpud/bin/gpud up")
 
 
 @fault()
