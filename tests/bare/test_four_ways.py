@@ -7,6 +7,7 @@ each way took.
 from __future__ import annotations
 
 import contextlib
+import random
 import re
 import shutil
 import subprocess
@@ -27,10 +28,14 @@ from tests.wsl.terminal import PROMPT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.wsl.terminal import Terminal
+
 pytestmark = [pytest.mark.bare, pytest.mark.timeout(3600)]
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK_S, DOCKER_S = 60.0, 3.0
+MOMENTS, USUAL_S = 6, 30.0
+"""So often WSL is shut down while an installation runs, which takes about so long."""
 WAYS = {
     "checkout": "~/gpud/deploy/install",
     "wheelhouse": "~/gpud/deploy/install --wheelhouse /packages/wheels",
@@ -87,17 +92,23 @@ def made(distribution: tuple[Path, ...]) -> Iterator[Machine]:
         shutil.rmtree(place)
 
 
+def allowed(made: Machine) -> Terminal:
+    """Open a window in which sudo has its password."""
+    window = made.terminal()
+    window.send("sudo -v\n")
+    window.expect(r"\[sudo\] password for \w+: ")
+    window.send(f"{PASSWORD}\n")
+    window.expect(PROMPT)
+    return window
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_way_leads_to_figures_within_a_minute_and_the_next_day_docker_answers(
     made: Machine, way: str
 ) -> None:
     made.boot()
     with contextlib.nullcontext() if way == "wheelhouse" else connected(made):
-        window, began_s = made.terminal(), time.monotonic()
-        window.send("sudo -v\n")
-        window.expect(r"\[sudo\] password for \w+: ")
-        window.send(f"{PASSWORD}\n")
-        window.expect(PROMPT)
+        began_s, window = time.monotonic(), allowed(made)
         code, said = window.run(WAYS[way])  # a second question for the password would never end
         assert code == 0, said
         took_s = time.monotonic() - began_s
@@ -114,3 +125,23 @@ def test_way_leads_to_figures_within_a_minute_and_the_next_day_docker_answers(
     print(f"  the next day Docker answers {docker_s:.2f} s after a window opens")
     assert figures_s < WORK_S
     assert docker_s < DOCKER_S
+
+
+@pytest.mark.parametrize("moment", range(MOMENTS))
+@pytest.mark.parametrize("way", ["wheelhouse", "package"])
+def test_same_command_ends_well_after_wsl_was_shut_down_in_the_middle_of_it(
+    made: Machine, way: str, moment: int
+) -> None:
+    made.boot()
+    after_s = random.Random(f"{way} {moment}").uniform(0.5, USUAL_S)
+    with contextlib.nullcontext() if way == "wheelhouse" else connected(made):
+        allowed(made).send(f"{WAYS[way]}\n")
+        time.sleep(after_s)
+    made.shutdown()
+    made.boot()
+    repair = "sudo dpkg --configure -a && " if way == "package" else ""
+    with contextlib.nullcontext() if way == "wheelhouse" else connected(made):
+        code, said = allowed(made).run(f"{repair}{WAYS[way]}")
+        assert code == 0, said
+    until(lambda: FIGURES.search(made.terminal().run("gpud status")[1]), "figures")
+    print(f"{way}: shut down after {after_s:.1f} s, then well")

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import struct
 import subprocess
 import tarfile
@@ -25,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests import overlay
 from tests.e2e.program import alive, only
 from tests.shell.world import MAKE, USER, World, install
-from tests.standins.build import build_libcuda, build_libnvml, rewrite_script
+from tests.standins.build import build_libcuda, build_libnvml
 from tests.waiting import until
 from tests.wsl.machine import HERE as WSL
 from tests.wsl.machine import Machine, describe
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.wsl.machine import Process
+    from tests.wsl.terminal import Terminal
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY = Path("/dev/shm")
@@ -65,6 +65,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 """What gives an injection ten seconds: short intervals, short limits, a short back-off."""
 DISK_BYTES = 1 << 30
+PAGE_BYTES = 4096
 INSIDE = Path(__file__).with_name("inside.py")
 GPUD = "http://127.0.0.1:9945"
 SCRAPES = """
@@ -157,6 +158,8 @@ class Distribution:
             text=True,
             env={"LC_ALL": "C.UTF-8"},
         )
+        for library in self.scripts:
+            self.script(library)  # copies it up from the layer while there is room
         self.move_clock(0.0)  # what is mapped from now on is the file that changes
         self.open_shell()
 
@@ -180,15 +183,11 @@ class Distribution:
     def path(self, inside: str) -> Path:
         return self.machine.root / inside.lstrip("/")
 
-    def open_shell(self) -> None:
+    def open_shell(self) -> Terminal:
         """Open a window, and do not wait for its prompt."""
-        self.machine.terminal(USER, wait=False).open()
-
-    def close_shells(self) -> None:
-        """Close the windows; the relays of those that started gpud stay."""
-        for terminal in self.machine.terminals:
-            with contextlib.suppress(OSError):
-                terminal.channel.shutdown(socket.SHUT_WR)
+        window = self.machine.terminal(USER, wait=False)
+        window.open()
+        return window
 
     def ask(self, *question: object) -> Any:
         """What ``inside.py`` answers; None for what cannot be had, and after a shutdown."""
@@ -269,8 +268,12 @@ class Distribution:
         return (rows and rows[0][0]) or 0
 
     def script(self, library: str, text: str | None = None) -> None:
-        """Add lines to the script of CUDA or NVML; without any it is what it was."""
-        rewrite_script(self.path(f"{LIB}/{library}"), self.scripts[library] + (text or ""))
+        """Add lines to the script of CUDA or NVML; without any it is what it was.
+
+        It is written over what is there: a full disk has no room for another file.
+        """
+        with self.path(f"{LIB}/{library}.script").open("r+b") as file:
+            file.write((self.scripts[library] + (text or "")).ljust(PAGE_BYTES, "\n").encode())
 
     def root(self, script: str) -> str:
         """Run a script of the shell as root in it."""
@@ -289,10 +292,14 @@ class Distribution:
 
     def full(self, *, full: bool) -> None:
         """Leave no room on its disk, or as much as there was."""
-        used = os.statvfs(self.machine.place)
-        size = (used.f_blocks - used.f_bfree) * used.f_frsize if full else DISK_BYTES
-        remount = f"remount,size={size}"
-        subprocess.run(["mount", "-o", remount, self.machine.place], check=True)
+
+        def resized() -> bool:  # what is written meanwhile does not fit
+            used = os.statvfs(self.machine.place)
+            size = (used.f_blocks - used.f_bfree) * used.f_frsize if full else DISK_BYTES
+            remount = ["mount", "-o", f"remount,size={size}", self.machine.place]
+            return subprocess.run(remount, check=False).returncode == 0
+
+        until(resized, "another size of the disk")
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ listens on gpud's port where it is free, and ``["release"]`` ends that.
 """
 
 import contextlib
+import http.client
 import json
 import socket
 import sqlite3
@@ -50,6 +51,6 @@ QUESTIONS: dict[str, Callable[..., object]] = {
 for line in sys.stdin:
     name, *arguments = json.loads(line)
     answer = None
-    with contextlib.suppress(OSError, sqlite3.Error):
+    with contextlib.suppress(OSError, http.client.HTTPException, sqlite3.Error):
         answer = QUESTIONS[name](*arguments)
     print(json.dumps(answer), flush=True)

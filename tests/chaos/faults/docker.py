@@ -84,3 +84,4 @@ def docker_socket_gone(distro: Distribution, chance: random.Random) -> Damage:
     distro.root("rm /run/docker.sock")
     yield notice("dockerd", "socket_gone")
     kill(distro.named("dockerd"), signal.SIGTERM)  # the fix that is named
+    kill(distro.named("dockerd"), signal.SIGCONT)  # one that another fault stopped acts only then

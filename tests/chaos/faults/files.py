@@ -22,10 +22,15 @@ LOCKER = (
     "print('locked', flush=True)\n"
     "sys.stdin.read()\n"
 )
+EMPTIED = (
+    f'import sqlite3; sqlite3.connect("{STATE}/gpud.db").execute("PRAGMA wal_checkpoint(TRUNCATE)")'
+)
 
 
 @fault()
 def disk_full(distro: Distribution, chance: random.Random) -> Damage:
+    """Its log of SQLite has room of its own, so that has to go first."""
+    distro.root(f"/usr/bin/python3 -c '{EMPTIED}'")
     distro.full(full=True)
     yield notice("store", "disk_full")
     distro.full(full=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,10 +53,11 @@ def wsl_shutdown(distro: Distribution, chance: random.Random) -> Damage:
 def fifty_shells(distro: Distribution, chance: random.Random) -> Damage:
     if chance.random() < 0.5:
         kill(distro.named("gpud"))
-    for _ in range(SHELLS):
-        distro.open_shell()
+    shells = [distro.open_shell() for _ in range(SHELLS)]
     yield None
-    distro.close_shells()
+    for shell in shells:
+        with contextlib.suppress(OSError):
+            shell.channel.shutdown(socket.SHUT_WR)  # the relay of the one that started gpud stays
 
 
 @fault()
