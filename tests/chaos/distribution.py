@@ -296,7 +296,7 @@ class Distribution:
         def resized() -> bool:  # what is written meanwhile does not fit
             used = os.statvfs(self.machine.place)
             size = (used.f_blocks - used.f_bfree) * used.f_frsize if full else DISK_BYTES
-            remount = ["mount", "-o", f"remount,size={size}", self.machine.place]
+            remount = ["mount", "-o", f"remount,size={size}", str(self.machine.place)]
             return subprocess.run(remount, check=False).returncode == 0
 
         until(resized, "another size of the disk")
