@@ -128,7 +128,7 @@ class Machine:
             self.live(now)
         if self._said is None:
             wanted = Format.of(accept)
-            self._said = wanted.encoded(self._collector), wanted.content_type
+            self._said = wanted.encoded(self._collector), wanted.value
         body, content_type = self._said
         time = f"gpud_time_seconds {floatToGoString(now.wall_s)}"
         return TIME.sub(time.encode(), body, count=1), content_type

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from gpud.core.clock import Instant
     from gpud.core.settings import Settings
 
-MOST_FORMATS: Final = 3
-"""Formats whose texts are kept for reuse; a version of OpenMetrics may be any number."""
 METRICS_HEADERS: Final = {"vary": "accept, accept-encoding"}
 
 
@@ -75,8 +73,8 @@ class MetricsView:
         self._read = read
         self._now = now
         self._collector = collector
-        self._bodies: Cached[dict[str, Body]] | None = None  # by content type
-        self._texts: dict[str, Texts] = {}  # by content type
+        self._bodies: Cached[dict[Format, Body]] | None = None
+        self._texts: dict[Format, Texts] = {form: {} for form in Format}
 
     async def answer(self, request: Request) -> Response:
         """Answer in the format that the client asks for."""
@@ -87,11 +85,8 @@ class MetricsView:
         snapshot, now = self._read(), self._now()
         if self._bodies is None or not self._bodies.serves(now, snapshot):
             self._bodies = Cached({}, now.mono_s, snapshot)
-        bodies, media_type = self._bodies.value, exposition.content_type
-        if media_type not in bodies:
-            if media_type not in self._texts and len(self._texts) == MOST_FORMATS:
-                del self._texts[next(iter(self._texts))]
-            texts = self._texts.setdefault(media_type, {})
-            plain = exposition.encoded(self._collector, texts)
-            bodies[media_type] = Body(plain, media_type, level=1)
-        return bodies[media_type]
+        bodies = self._bodies.value
+        if exposition not in bodies:
+            plain = exposition.encoded(self._collector, self._texts[exposition])
+            bodies[exposition] = Body(plain, exposition.value, level=1)
+        return bodies[exposition]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from enum import Enum
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from gpud.agent.serve.metrics import dcgm, gpus, machine, probes
 from gpud.agent.serve.metrics.families import clean, family
@@ -90,24 +91,16 @@ def _made(*subjects: Families) -> Iterator[Metric]:
             yield family(name, rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """One of the few ways to write metrics down; its content type tells them apart."""
+class Format(Enum):
+    """A way to write metrics down, by its content type."""
 
-    content_type: str
-    write: Callable[[Any], bytes]
+    TEXT = "text/plain; version=0.0.4; charset=utf-8"
+    OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
     @classmethod
     def of(cls, accept: str) -> Format:
-        """Return the one that an ``Accept`` header asks for; an unreadable header asks for none.
-
-        prometheus_client compares the version with numbers, whatever came in its place.
-        """
-        try:
-            write, content_type = choose_encoder(accept)
-        except (TypeError, ValueError):
-            write, content_type = choose_encoder("")
-        return cls(content_type, write)
+        """Return the one that an ``Accept`` header asks for."""
+        return cls.OPENMETRICS if "application/openmetrics-text" in accept else cls.TEXT
 
     def encoded(self, collector: Collector, texts: Texts | None = None) -> bytes:
         """Write everything down. ``texts`` are those of before, and what has changed goes in.
@@ -122,7 +115,7 @@ class Format:
             if written is None or written[0] != metric:
                 written = texts[metric.name] = metric, self._text(metric)
             pieces.append(written[1])
-        if not self.content_type.startswith("text/plain"):
+        if self is Format.OPENMETRICS:
             pieces.append(END)
         return b"".join(pieces)
 
@@ -132,7 +125,8 @@ class Format:
         The text format has no rule that a counter ends in ``_total``, but its writer has;
         dcgm-exporter calls its own counters by their type, and so does this.
         """
-        text = self.write(SimpleNamespace(collect=lambda: [metric]))
-        if self.content_type.startswith("text/plain"):
-            return UNTYPED_COUNTER.sub(rb"\1 counter", text)
-        return text.removesuffix(END)
+        one: Any = SimpleNamespace(collect=lambda: [metric])
+        if self is Format.OPENMETRICS:
+            text: bytes = generate_openmetrics(one)
+            return text.removesuffix(END)
+        return UNTYPED_COUNTER.sub(rb"\1 counter", generate_latest(one))
