@@ -152,7 +152,7 @@ _BASELINE: Final = {
         (
             *_STREAMS,
             _ALL,
-            _option("what", "ID|PROBE", "an alert's ID, or a probe and its mode", nargs="*"),
+            _option("id", "ID", "of an alert: what it is about", nargs="?"),
         ),
     ),
     "reset": Verb("forget what was usual and learn it anew", (*_STREAMS, _ALL)),

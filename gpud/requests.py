@@ -28,9 +28,9 @@ class AckRequest(_Request, frozen=True, tag="ack"):
 
 
 class AcceptRequest(_Request, frozen=True, tag="accept"):
-    """Take the current speed as usual for an alert, a probe and its mode, or the given streams."""
+    """Take the current speed as usual: of an alert's streams, or of the given ones."""
 
-    names: tuple[str, ...] = ()
+    alert: str | None = None
     gpu: str | None = None
     probe: str | None = None
     mode: str | None = None

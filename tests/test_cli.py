@@ -100,8 +100,12 @@ def test_exit_code_is_0_with_output_or_2_with_an_error(home: Path, line: str, co
 @pytest.mark.parametrize(
     ("words", "code", "message", "fix"),
     [
-        (("history", "--probe", "lunch"), 2, "the history has no probe 'lunch'", "one of launch"),
-        (("history", "--mode", "sumbit"), 2, "the history has no mode 'sumbit'", "one of submit"),
+        (
+            ("history", "--probe", "lunch"),
+            2,
+            "the history has no probe 'lunch'",
+            "one of cpu_call, ",
+        ),
         (("history", "--mode", "zz"), 2, "the history has no mode 'zz'", "one of call, "),
         (("history", "--gpu", "9"), 2, "the history has no GPU '9'", "one of 0 (GPU-"),
         (("history", "--gpu", "9" * 5000), 2, "the history has no GPU '99", "one of 0 (GPU-"),

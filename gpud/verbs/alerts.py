@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from gpud import client, output
 from gpud.arguments import OK, PROBLEM
@@ -13,7 +15,6 @@ from gpud.document.status import read
 from gpud.place import as_the_agent, document, legible
 from gpud.requests import AckRequest, AlertLine
 from gpud.show import headline
-from gpud.verbs.baseline import published_rows
 
 if TYPE_CHECKING:
     import argparse
@@ -43,7 +44,8 @@ def run(options: argparse.Namespace, place: Place) -> int:
         alerts = chosen(status, ended=options.all)
         shown = drawn(alerts, status)
     if options.json:
-        print(_json(published, status, alerts), flush=True)
+        rows = msgspec.to_builtins(alerts)
+        print(json.dumps({"schema_version": status.schema_version, "alerts": rows}), flush=True)
     else:
         print(pasteable(shown, place.program), end="", flush=True)
     return PROBLEM if any(alert.ends_s is None for alert in alerts) else OK
@@ -59,11 +61,6 @@ def _test(options: argparse.Namespace, place: Place) -> int:
     report, code = run_test(settings, options.sink)
     output.say("\n".join(report))
     return code
-
-
-def _json(published: dict[str, Any], status: Status, alerts: Sequence[AlertReport]) -> str:
-    rows = published_rows(published.get("alerts"), status.alerts, alerts)
-    return json.dumps({"schema_version": published["schema_version"], "alerts": rows})
 
 
 def chosen(status: Status, *, ended: bool) -> list[AlertReport]:

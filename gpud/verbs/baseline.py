@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from gpud import client, output
 from gpud.agent.regression.commands import CPU, EVERYTHING, Choice, with_uuid
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpud.core.settings import Settings
-    from gpud.document.status import Status
     from gpud.document.streams import StreamReport
+    from gpud.document.status import Status
     from gpud.place import Place
 
 
@@ -50,19 +52,13 @@ def run(options: argparse.Namespace, place: Place) -> int:
         choice = _choice(options)
         choice = replace(choice, gpu=with_uuid(choice.gpu, status.gpus))
         streams = chosen(status, choice)
-        rows = published_rows(published.get("streams"), status.streams, streams)
         shown = output.drawn(table(streams, status))
     if options.json:
-        print(json.dumps({"schema_version": published["schema_version"], "streams": rows}))
+        rows = msgspec.to_builtins(streams)
+        print(json.dumps({"schema_version": status.schema_version, "streams": rows}))
     else:
         print(shown, end="")
     return OK
-
-
-def published_rows(published: Any, parts: Sequence[object], chosen: Sequence[object]) -> list[Any]:  # noqa: ANN401  # JSON
-    """Return what the agent published of the chosen parts, with what this release does not read."""
-    rows = list(zip(published or (), parts, strict=True))
-    return [row for each in chosen for row, part in rows if part is each]
 
 
 def chosen(status: Status, choice: Choice) -> list[StreamReport]:
@@ -116,16 +112,16 @@ def _reset(options: argparse.Namespace, place: Place, settings: Settings) -> int
 
 def _accept(options: argparse.Namespace, place: Place, settings: Settings) -> int:
     gpu, probe, mode = _choice(options).parts
-    nothing = _choice(options) == EVERYTHING and not options.what
+    nothing = _choice(options) == EVERYTHING and options.id is None
     if options.all and not nothing:
         fix = "leave out --all to accept only what is named"
         raise ConfigError("names and --all exclude each other", fix=fix)
     if nothing and not options.all:
         raise ConfigError(
-            "gpud baseline accept needs to know what: an alert's ID, a probe, or --all",
+            "gpud baseline accept needs to know what: an alert's ID, --probe, --gpu or --all",
             fix="`gpud alerts` lists the alerts with their IDs",
         )
-    request = AcceptRequest(names=tuple(options.what), gpu=gpu, probe=probe, mode=mode)
+    request = AcceptRequest(alert=options.id, gpu=gpu, probe=probe, mode=mode)
     for choice in _choices(place, settings, request):
         output.say(f"the current speed is usual from now on: {choice}")
     return OK

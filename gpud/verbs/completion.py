@@ -56,7 +56,6 @@ def script(shell: str) -> str:
         "gpu": (("cpu",), "gpus"),
         "uuids": (("all",), "uuids"),
         "id": ((), "alerts"),
-        "what": (tuple(dict.fromkeys((*specs, PROBE, *modes))), "alerts"),
     }
     for action in _actions(parser):
         if action.dest in {"config", "output"}:

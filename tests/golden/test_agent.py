@@ -397,7 +397,7 @@ def recorder(request: pytest.FixtureRequest) -> Recorder:
             gpud.start()
             sinks.notice()
             sinks.when(1)
-            assert cli(gpud, "baseline accept launch roundtrip").returncode == 0
+            assert cli(gpud, "baseline accept --probe launch --mode roundtrip").returncode == 0
             sinks.when(2)
             [alert] = json.loads(gpud.get("/api/v1/alerts"))["alerts"]
             assert cli(gpud, f"alerts ack {alert['fingerprint']}").returncode == 0

@@ -85,7 +85,6 @@ COMPLETED = (
     ("gpud history --mode roundtrip_", "gpud history --mode roundtrip_cold "),
     (f"gpud alerts ack {FIRES[:3]}", f"gpud alerts ack {FIRES[:8]} "),
     (f"gpud baseline accept {FIRES[:3]}", f"gpud baseline accept {FIRES[:8]} "),
-    ("gpud baseline accept launch pipelined_", "gpud baseline accept launch pipelined_cold "),
     ("gpud status --sho", "gpud status --short "),
     ("gpud probe --gpu 1", "gpud probe --gpu 17 "),
     ("gpud history --gpu c", "gpud history --gpu cpu "),
@@ -112,7 +111,7 @@ def test_tab_returns_whatever_stands_in_place_of_the_status(shell: Window, tmp_p
     for put in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), endless):
         path.unlink()
         put(path)
-        completes(shell, "gpud baseline accept cpu_c", "gpud baseline accept cpu_call ")
+        completes(shell, "gpud probe --gpu cp", "gpud probe --gpu cpu ")
 
 
 def endless(path: Path) -> None:

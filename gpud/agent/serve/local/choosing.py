@@ -6,22 +6,19 @@ Errors of every function: ``ConfigError`` with the names there are.
 from __future__ import annotations
 
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent.regression.commands import CPU, Choice, with_uuid
-from gpud.core.alerts import SHORT
 from gpud.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from gpud.agent.state.snapshot import Snapshot
     from gpud.document.machine import Expected
     from gpud.requests import AcceptRequest
 
 ALL: Final = "all"
-LISTS_ALERTS: Final = "`gpud alerts` lists the alerts with their IDs"
 Parts = tuple[str, str, str]
 """A GPU's UUID or ``CPU``, a probe and a mode."""
 
@@ -49,55 +46,22 @@ def firing(snapshot: Snapshot, prefix: str) -> str:
 
 
 def accepted(snapshot: Snapshot, request: AcceptRequest) -> tuple[Choice, ...]:
-    """Give what to accept: the streams of an alert, or of a probe and its mode, or the choice."""
-    if not all(request.names):
-        raise ConfigError("the name of what to accept is empty", fix=LISTS_ALERTS)
-    all_streams = streams(snapshot)
+    """Give what to accept: the choice, or of an alert's streams those that it holds."""
     choice = existing(Choice(request.gpu, request.probe, request.mode), snapshot)
-    if not request.names:
+    if request.alert is None:
         return (choice,)
-    alerts = _streams_by_alert(snapshot)
-    fitting = [name for name in alerts if name.startswith(request.names[0].lower())]
-    if len(request.names) == 1 and len(fitting) == 1:
-        chosen = tuple(stream for stream in alerts[fitting[0]] if choice.fits(stream.parts))
-        if not chosen:
-            message = f"the alert {request.names[0]} has no figures of {choice}"
-            raise ConfigError(message, fix="`gpud alerts` lists the figures of each alert")
-        return chosen
-    named = _named(choice, request.names, all_streams, alerts)
-    return (existing(named, snapshot),)
-
-
-def _named(
-    choice: Choice, names: tuple[str, ...], all_streams: Iterable[Parts], alerts: Iterable[str]
-) -> Choice:
-    """Take names as a probe and its mode."""
-    probe, mode = names[0], names[1] if len(names) > 1 else None
-    fits = [p for _, p, m in all_streams if probe == p and mode in {None, m}]
-    if len(names) > len(("probe", "mode")) or not fits:
-        there = [name[:SHORT] for name in alerts]
-        there += sorted({f"{probe} {mode}" for _, probe, mode in all_streams})
-        raise ConfigError(
-            f"no alert that fires and no probe is called {' '.join(names)}",
-            fix=f"one of: {', '.join(there)}",
-        )
-    if choice.probe or choice.mode:
-        raise ConfigError("give a probe and its mode once: by name, or with --probe and --mode")
-    return replace(choice, probe=probe, mode=mode)
-
-
-def _streams_by_alert(snapshot: Snapshot) -> dict[str, tuple[Choice, ...]]:
-    """Give the streams of each alert of slowness that fires, by its fingerprint."""
-    return {
-        alert.fingerprint: tuple(
-            dict.fromkeys(
-                Choice(piece.stream.gpu or CPU, piece.stream.probe, piece.stream.mode)
-                for piece in alert.evidence
-            )
-        )
+    fingerprint = firing(snapshot, request.alert)
+    streams = [
+        Choice(piece.stream.gpu or CPU, piece.stream.probe, piece.stream.mode)
         for alert in snapshot.alerts.alerts
-        if alert.firing and alert.evidence
-    }
+        if alert.firing and alert.fingerprint == fingerprint
+        for piece in alert.evidence
+    ]
+    chosen = tuple(dict.fromkeys(stream for stream in streams if choice.fits(stream.parts)))
+    if not chosen:
+        message = f"the alert {request.alert} has no figures of {choice}"
+        raise ConfigError(message, fix="`gpud alerts` lists the figures of each alert")
+    return chosen
 
 
 def existing(choice: Choice, snapshot: Snapshot) -> Choice:
@@ -106,13 +70,10 @@ def existing(choice: Choice, snapshot: Snapshot) -> Choice:
     if choice.gpu is not None:
         gpus = sorted({gpu for gpu, _, _ in all_streams})
         choice = replace(choice, gpu=_whole(with_uuid(choice.gpu, snapshot.gpus), gpus))
-    _refuse_unknown("probe", choice.probe, {probe for _, probe, _ in all_streams})
-    _refuse_unknown(
-        "mode", choice.mode, {m for _, p, m in all_streams if choice.probe in {None, p}}
-    )
     if not any(choice.fits(parts) for parts in all_streams):
-        message = f"there are no figures of {choice}"
-        raise ConfigError(message, fix="`gpud baseline show` says what there is")
+        names = sorted({f"{probe} {mode}" for _, probe, mode in all_streams})
+        fix = f"one of: {', '.join(names)}; `gpud baseline show` says more"
+        raise ConfigError(f"there are no figures of {choice}", fix=fix)
     return choice
 
 
@@ -125,16 +86,6 @@ def _whole(prefix: str, gpus: list[str]) -> str:
         f"{prefix} means more than one GPU" if fitting else f"there are no figures of {prefix}"
     )
     raise ConfigError(message, fix=f"one of: {', '.join(gpus)}")
-
-
-def _refuse_unknown(what: str, name: str | None, valid: Iterable[str]) -> None:
-    names = sorted(valid)
-    if name is None or name in names:
-        return
-    near = get_close_matches(name, names, n=1)
-    guess = f"; did you mean {near[0]}?" if near else ""
-    message = f"there are no figures of a {what} {name}{guess}"
-    raise ConfigError(message, fix=f"one of: {', '.join(names)}")
 
 
 def expected(snapshot: Snapshot, names: tuple[str, ...]) -> Mapping[str, Expected]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -153,8 +152,7 @@ def _selection(
 def _refuse_unknown(what: str, names: Sequence[str], there: set[str]) -> None:
     for name in names:
         if name not in there:
-            near = get_close_matches(name, there, n=3) or sorted(there)
-            fix = f"one of {', '.join(map(escaped, near))}" if there else None
+            fix = f"one of {', '.join(map(escaped, sorted(there)))}" if there else None
             raise ConfigError(f"the history has no {what} {name!a:.60}", fix=fix)
 
 
