@@ -18,7 +18,7 @@ from textual.widgets import OptionList
 from gpud import client
 from gpud.core.errors import GpudError
 from gpud.core.text import pasteable
-from gpud.document.status import Status
+from gpud.document.status import read
 from gpud.place import legible
 from gpud.requests import (
     AckRequest,
@@ -124,11 +124,7 @@ class Top(FullScreen):
         """Read a line, and what this machine knows of its processes. Errors: ``GpudError``."""
         if not isinstance(sent, TopLine):
             raise GpudError("the agent answers something else", fix="gpud restart")
-        try:
-            document = msgspec.json.decode(sent.status, type=Status)
-        except msgspec.DecodeError as error:
-            message = f"the agent's status is none that this gpud can show: {error}"
-            raise GpudError(message, fix="gpud restart") from error
+        document = read(msgspec.json.decode(sent.status))
         processes = {gpu: [_process(each) for each in of] for gpu, of in sent.processes.items()}
         return Moment(document, sent.pause, processes, sent.unknown_reason)
 

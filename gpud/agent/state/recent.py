@@ -91,18 +91,12 @@ def with_past(
     recent: Mapping[RecentKey, Recent], past: Iterable[RecentPoint]
 ) -> dict[RecentKey, Recent]:
     """Put what the history knows in front of what has come in since; what both know counts once."""
-    ordered = sorted(past, key=lambda point: point.at_s)
-    named = {point.series for point in ordered}
-    others = {series: line for series, line in recent.items() if series not in named}
-    after = with_points(others, ordered)
-    since = [
+    since = {
         RecentPoint(series, line.unit, line.version, at_s, value)
-        for series in named
-        if (line := recent.get(series)) is not None
+        for series, line in recent.items()
         for at_s, value in zip(line.at_s, line.medians, strict=True)
-        if at_s > after[series].at_s[-1]
-    ]
-    return with_points(after, since)
+    }
+    return with_points({}, sorted({*past, *since}, key=lambda point: point.at_s))
 
 
 @memo

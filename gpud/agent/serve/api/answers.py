@@ -56,11 +56,16 @@ def route(path: str, parameters: type[P], answer: Callable[[P], Awaitable[Body]]
 
 async def read(history: History, query: Callable[..., T], *args: object) -> T:
     """Return what ``query`` reads of the history within ``PATIENCE_S``. Errors: ``StoreError``."""
+    return await within(PATIENCE_S, history.read(query, *args))
+
+
+async def within(limit_s: float, reading: Awaitable[T]) -> T:
+    """Wait for the history for so long. Errors: ``StoreError``."""
     try:
-        async with asyncio.timeout(PATIENCE_S):
-            return await history.read(query, *args)
+        async with asyncio.timeout(limit_s):
+            return await reading
     except TimeoutError:
-        slow = f"the history did not answer within {PATIENCE_S:g} s"
+        slow = f"the history did not answer within {limit_s:g} s"
         raise StoreError(slow, reason="slow", fix="look at the disk") from None
 
 

@@ -176,15 +176,13 @@ def _run(snapshot: Snapshot, key: ProbeKey, state: ProbeState) -> ProbeRun:
     names = {gpu.number: (uuid, gpu.name) for uuid, gpu in snapshot.gpus.items()}
     uuid, name = (None, None) if key.gpu is None else names.get(key.gpu, (None, None))
     report, put_off = state.report, snapshot.measure.put_off.get(key)
-    return ProbeRun(
+    return status.built(
+        ProbeRun,
+        state,
         gpu=key.gpu,
         uuid=uuid,
         device=name,
-        last_success_s=state.last_success_s,
-        duration_s=state.duration_s,
-        failure=state.failure,
         missing=report.missing if report else (),
-        flags=state.flags,
         conditions=report.conditions if report else {},
         samples=tuple(_mode_figures(sample) for sample in state.samples),
         curve=tuple(status.built(PointReport, point) for point in report.curve) if report else (),

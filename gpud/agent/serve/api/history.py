@@ -16,6 +16,7 @@ from gpud.agent.history import charts, telemetry
 from gpud.agent.history.charts import RAW_RANGE_S, ChartQuery, HistoryAnswer, Steps
 from gpud.agent.history.schema import CPU, HOUR_S, MINUTE_S
 from gpud.agent.history.telemetry import TelemetryAnswer, TelemetryQuery
+from gpud.agent.serve.api import answers
 from gpud.agent.serve.api.parameters import (
     HistoryParameters,
     TelemetryParameters,
@@ -47,13 +48,8 @@ class Charts:
 
     async def answer(self, chart: ChartQuery | TelemetryQuery, snapshot: Snapshot) -> Body:
         """Answer a query. Errors: ``StoreError``, ``UnknownName``."""
-        try:
-            # Shielded: others may wait for it too, and the thread goes on all the same.
-            async with asyncio.timeout(DEADLINE_S):
-                return await asyncio.shield(self._task(chart, snapshot))
-        except TimeoutError:
-            slow = f"the history was not read within {DEADLINE_S:g} s"
-            raise StoreError(slow, reason="slow", fix="look at the disk") from None
+        # Shielded: others may wait for it too, and the thread goes on all the same.
+        return await answers.within(DEADLINE_S, asyncio.shield(self._task(chart, snapshot)))
 
     def _task(self, query: ChartQuery | TelemetryQuery, snapshot: Snapshot) -> asyncio.Task[Body]:
         """Return the task that reads this query, or has read it in the last seconds."""
