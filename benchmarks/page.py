@@ -23,8 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from playwright.sync_api import sync_playwright
 
 from tests.browser import past, worlds
-from tests.browser.serving import site
-from tests.browser.watching import bytes_by_path, watched
+from tests.browser.watching import bytes_by_path, site, watched
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

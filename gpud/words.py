@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from gpud.core.alerts import Cause
     from gpud.core.streams import StreamKey
+    from gpud.document.runs import StreamReport
     from gpud.document.status import Status
-    from gpud.document.streams import StreamReport
 
     Named = StreamKey | StreamReport
 

@@ -9,7 +9,7 @@ from msgspec import convert
 
 from gpud import words
 from gpud.core.sample import Skip
-from gpud.document.streams import StreamReport
+from gpud.document.runs import StreamReport
 
 EFFECT = {"ratio": 1.121, "low": 1.102, "high": 1.139}
 DRIVER = {"kind": "driver", "new_driver": "572.16", "effect": EFFECT, "at_s": 60.0}

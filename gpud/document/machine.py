@@ -1,12 +1,21 @@
-"""GPUs, changes, containers and the agent's own counts in the status document."""
+"""GPUs, their telemetry, changes, containers and the agent's own counts in the status document."""
 
 from collections.abc import Mapping
+from typing import Annotated, TypeAlias
 
 import msgspec
 
+from gpud.core.health import words_of
 from gpud.core.report import ProcessRef
-from gpud.core.sample import SCHEMA_VERSION
-from gpud.document.names import ReasonName
+from gpud.core.sample import SCHEMA_VERSION, Absent, Backend, Flag, Reason, Skip, Unit
+
+UnitName: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(Unit)})]
+BackendName: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(Backend)})]
+FlagName: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(Flag)})]
+ReasonName: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(Reason)})]
+AbsentName: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(Absent)})]
+SkipName: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(Skip)})]
+"""Names out of bounded sets; a document of another release may have others."""
 
 
 class ListedGpu(msgspec.Struct, frozen=True):
@@ -141,3 +150,43 @@ class Counters(msgspec.Struct, frozen=True):
     gpu_seconds: float | None = None
     vram_peak_bytes: int | None = None
     pinned_peak_bytes: int | None = None
+
+
+class SourceReport(msgspec.Struct, frozen=True):
+    """The last answer of a source of telemetry; ``failures`` are counts by reason."""
+
+    level: int = 0
+    up: bool = False
+    reason: str | None = None
+    detail: str | None = None
+    fix: str | None = None
+    taken_s: float | None = None
+    duration_s: float | None = None
+    last_success_s: float | None = None
+    failures: Mapping[str, int] = {}
+
+    @property
+    def why(self) -> str:
+        """The reason in words; empty if there is none."""
+        return words_of(self.reason, self.detail)
+
+
+class ReadingReport(msgspec.Struct, frozen=True):
+    """One field of telemetry: a value, or the reason why there is none."""
+
+    gpu: int | None = None
+    field: str = ""
+    source: str = ""
+    value: float | str | None = None
+    absent: AbsentName | None = None
+    detail: str | None = None
+
+
+class TelemetryReport(msgspec.Struct, frozen=True):
+    """Readings and sources. ``level`` names how good the best source is, ``taken_s`` its moment."""
+
+    level: str = ""
+    taken_s: float | None = None
+    sources: Mapping[str, SourceReport] = {}
+    readings: tuple[ReadingReport, ...] = ()
+    program_starts: Mapping[str, int] = {}

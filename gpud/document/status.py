@@ -24,10 +24,9 @@ from gpud.document.machine import (
     Expected,
     ListedGpu,
     StoreSize,
+    TelemetryReport,
 )
-from gpud.document.runs import LastRun, RecentSeries, SkippedProbe
-from gpud.document.streams import StreamReport
-from gpud.document.telemetry import TelemetryReport
+from gpud.document.runs import LastRun, RecentSeries, SkippedProbe, StreamReport
 
 
 class Status(msgspec.Struct, frozen=True, dict=True):

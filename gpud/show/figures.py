@@ -1,4 +1,4 @@
-"""Speed: each metric beside what is usual, its past, and the verdicts on the newest driver."""
+"""Speed: each metric beside what is usual, its past, telemetry over time, verdicts on a driver."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpud.core.stats import INTEGERS, compared, human
-from gpud.show import model, telemetry
+from gpud.show import model
 from gpud.units import DAY_S, place, span
 from gpud.words import (
     ALIKE,
@@ -23,9 +23,8 @@ from gpud.words import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from gpud.document.runs import Figures, LastRun
+    from gpud.document.runs import Figures, LastRun, StreamReport, VerdictReport
     from gpud.document.status import Status
-    from gpud.document.streams import StreamReport, VerdictReport
 
 MAIN: Final = frozenset(
     {
@@ -75,6 +74,17 @@ VERDICTS: Final[dict[str, tuple[model.State, str]]] = {
 }
 """States of a verdict on a driver as signs and words, the most telling first."""
 ARROW: Final = " \N{RIGHTWARDS ARROW} "
+FIELDS: Final = {
+    "temperature": "temperature_celsius",
+    "power": "power_watts",
+    "SM clock": "clock_sm_hertz",
+    "memory clock": "clock_memory_hertz",
+    "use": "utilization_gpu_ratio",
+    "memory": "memory_used_bytes",
+}
+"""The fields that the history keeps, by what they are called."""
+LOW_CLOCKS: Final = frozenset({"idle", "set_clocks", "sync_boost", "display_clocks"})
+"""Reasons for low clocks that slow nothing."""
 
 
 def measured(sample: Figures) -> model.Text:
@@ -157,7 +167,7 @@ def section(shown: model.Input) -> model.Section:
     made = metrics(shown)
     main = _main(made)
     ran = {run.gpu for run in shown.probes if run.gpu is not None}
-    gpus = sorted(ran | telemetry.gpus(shown))
+    gpus = sorted(ran | gpus_with_telemetry(shown))
     blocks: list[model.Block] = []
     for gpu in gpus:
         of_gpu = [metric for metric in main if metric.run.gpu == gpu]
@@ -195,12 +205,33 @@ def _gpu(
         aside = "; above 100 is slower"
         chart = model.Chart(f"usual-{slug}", (title, aside), "usual", {"rows": table.name}, ())
         yield model.Group([table, chart], name if heading else None)
-    if heat := list(telemetry.charts(shown, gpu)):
+    if heat := list(telemetry_charts(shown, gpu)):
         slower = any(metric.fires for metric in main)
         words = "heat, power, clocks and use at the same time"
         if not main:
             words = f"heat, power, clocks and use of {name}"
         yield model.Fold(f"heat-{slug}", words, heat, opened=slower)
+
+
+def gpus_with_telemetry(shown: model.Input) -> set[int]:
+    """Return the numbers of the GPUs that have telemetry now."""
+    listed = {gpu.number for gpu in shown.document.gpus.values()}
+    return {gpu for gpu in listed if any(telemetry_charts(shown, gpu))}
+
+
+def telemetry_charts(shown: model.Input, gpu: int | None) -> Iterator[model.Chart]:
+    """Yield a chart of each field that has a value now."""
+    present = {
+        reading.field
+        for reading in shown.document.telemetry.readings
+        if reading.gpu == gpu and isinstance(reading.value, int | float)
+    }
+    for words, field in FIELDS.items():
+        if field in present:
+            name = f"telemetry-{model.slug(place(gpu))}-{model.slug(words)}"
+            title = model.Styled(words, "strong")
+            data = {"gpu": shown.uuid(gpu), "field": field, "calm": " ".join(sorted(LOW_CLOCKS))}
+            yield model.Chart(name, title, "telemetry", data, ())
 
 
 def suggested_range(document: Status) -> str | None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpud.core.telemetry import NAMES
-from gpud.document.machine import Expected
-from gpud.document.telemetry import ReadingReport, SourceReport
+from gpud.document.machine import Expected, ReadingReport, SourceReport
 from gpud.show import model
+from gpud.show.figures import LOW_CLOCKS
 from gpud.show.headline import gpu_work_begins
-from gpud.show.telemetry import LOW_CLOCKS
 from gpud.units import AGE_FROM_S, HOUR_S, amount, lasted, spaced
 
 if TYPE_CHECKING:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from gpud.show import model, sparkline
+from gpud.core.stats import median
+from gpud.show import model
 from gpud.show.view import BAD, HEAD, PLAIN, QUIET, UNSURE, Span, View, line
 from gpud.units import clock, moment
 
@@ -21,6 +24,13 @@ PAIR: Final = 2
 """Columns that need no headings."""
 LEAST_BARS, MOST_BARS = 8, 60
 PIPED_BARS: Final = 20
+BARS: Final = "▁▂▃▄▅▆▇█"
+ASCII_BARS: Final = "_.-~=+*#"
+GAP: Final = " "
+GAP_FROM: Final = 3.0
+"""Times the usual distance of two points: from there on there is a hole between them."""
+LEAST_SPAN: Final = 0.1
+"""Of the median: noise of one percent is no mountain."""
 
 
 def plain(words: model.Text, *, short: bool = False) -> str:
@@ -192,4 +202,49 @@ def _bars(past: model.RecentValues, view: View, room: int) -> str:
     width = PIPED_BARS if view.height is None else min(room - len(INDENT), MOST_BARS)
     if width < LEAST_BARS:
         return ""
-    return sparkline.drawn(past.at_s, past.values, width=width, ascii_only=view.ascii_only)
+    return sparkline(past.at_s, past.values, width=width, ascii_only=view.ascii_only)
+
+
+def sparkline(
+    at_s: Sequence[float],
+    values: Sequence[float],
+    *,
+    width: int,
+    ascii_only: bool = False,
+    most: float | None = None,
+) -> str:
+    """Draw the newest points that ``width`` characters hold, the newest at the right end.
+
+    Shapes: both float[n], in the order of time. A time without points is one blank, however long.
+    The lowest bar is the least that is shown, the highest the most, and at least 10 % apart; with
+    ``most`` the lowest is 0 and the highest that.
+    """
+    points = list(zip(at_s, values, strict=True))
+    if not points or width < 1:
+        return ""
+    steps = [after - before for (before, _), (after, _) in pairwise(points)]
+    gap_s = GAP_FROM * median(steps) if steps else math.inf
+    cells: list[float | None] = []
+    for index, (_, value) in enumerate(points):
+        if index and steps[index - 1] > gap_s > 0:
+            cells.append(None)
+        cells.append(value)
+    cells = cells[-width:]
+    shown = [value for value in cells if value is not None]
+    if not shown:
+        return ""
+    low, high = (min(shown), max(shown)) if most is None else (0.0, most)
+    least = 0.0 if most is not None else LEAST_SPAN * abs(median(shown))
+    if high - low < least:
+        middle = (low + high) / 2
+        low, high = middle - least / 2, middle + least / 2
+    bars = ASCII_BARS if ascii_only else BARS
+    return "".join(
+        GAP if value is None else bars[_height(value, low, high, len(bars))] for value in cells
+    ).strip()
+
+
+def _height(value: float, low: float, high: float, count: int) -> int:
+    if high <= low:
+        return 0
+    return max(0, min(count - 1, int(count * (value - low) / (high - low))))

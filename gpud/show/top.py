@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
 
-from gpud.show import figures, machine, model, sparkline, status
+from gpud.show import figures, machine, model, status
 from gpud.show.gpus import CARD, Readings, by_gpu, fact, versions
 from gpud.show.headline import alerts, firing, headline
-from gpud.show.text import plain, section_lines, style
+from gpud.show.text import plain, section_lines, sparkline, style
 from gpud.show.view import GOOD, HEAD, QUIET, Span, line, narrowed
 from gpud.units import clock, size
 
@@ -182,7 +182,7 @@ def _gpu(moment: Moment, past: SecondsPast, gpu: int, zoom: int, view: View) -> 
             yield line(Span(cells, style(pair.value)))
             continue
         series = past.graph(gpu, field_name, zoom, width)
-        bars = sparkline.drawn(*series, width=width, ascii_only=view.ascii_only, most=most)
+        bars = sparkline(*series, width=width, ascii_only=view.ascii_only, most=most)
         yield line(cells, Span(f" {bars}", GRAPH))
     if not readings:
         yield line(Span("  no reading of it is known", QUIET))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpud.core.settings import Settings
-    from gpud.document.streams import StreamReport
+    from gpud.document.runs import StreamReport
     from gpud.document.status import Status
     from gpud.place import Place
 

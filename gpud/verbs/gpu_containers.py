@@ -6,8 +6,12 @@ Docker does.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import io
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -30,10 +34,10 @@ from gpud.processes import lived_s
 from gpud.reports import latest_root_report
 from gpud.root import daemonconfig
 from gpud.root.containers import COMMAND, ContainerJob, Task, TaskResult
-from gpud.verbs import openpgp
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from gpud.core.report import DockerdReport
     from gpud.install.setup import Plan
@@ -52,6 +56,15 @@ CERTIFICATES: Final = Path("/etc/ssl/certs/ca-certificates.crt")
 ANSWERS_S: Final = 60.0
 GPU_S: Final = "120"
 """For how long whoever runs work on the GPU waits for its lock."""
+ARMOUR: Final = re.compile(
+    rb"-----BEGIN PGP PUBLIC KEY BLOCK-----\n(?:\w+: .*\n)*\n([\w+/=\n]+?)(?:\n=[\w+/]{4})?\n"
+    rb"-----END PGP PUBLIC KEY BLOCK-----\s*"
+)
+LARGEST: Final = 64 << 10
+PUBLIC_KEY: Final = 6
+"""Tag of the packet that a key begins with."""
+PARTIAL: Final = range(224, 255)
+"""First octets of a length in parts, which no key has."""
 
 
 def run(options: argparse.Namespace, place: Place) -> int:
@@ -138,7 +151,7 @@ def _repository(execution: Execution, folder: Path) -> Plan:
 
     def keyring() -> None:
         console.run(*fetch)
-        put(KEYRING, openpgp.key(key.read_bytes(), FINGERPRINT), 0o644)
+        put(KEYRING, apt_key(key.read_bytes(), FINGERPRINT), 0o644)
 
     yield Step(f"{KEYRING} ({FINGERPRINT})", keyring, failed=failed)
     if not execution.later:
@@ -236,3 +249,48 @@ def _sample(execution: Execution, lock: Path, job: ContainerJob) -> Plan:
     if not execution.later and results[-1].run and (figure := results[-1].run.figure):
         speed = f"{figure.flops_per_second / 1e12:.3g} Tflop/s"
         execution.console.say(f"A container computes on {figure.gpu_name}: {speed} (n-body)")
+
+
+def apt_key(armoured: bytes, fingerprint: str) -> bytes:
+    """Return what is written into a keyring. Errors: ``InstallError`` for another key, or more."""
+    block = ARMOUR.fullmatch(armoured[: LARGEST + 1].replace(b"\r\n", b"\n"))
+    keys, binary = [], b""
+    if block is not None and len(armoured) <= LARGEST:
+        try:
+            binary = base64.b64decode(block[1].replace(b"\n", b""), validate=True)
+            keys = [_fingerprint(body) for tag, body in _packets(binary) if tag == PUBLIC_KEY]
+        except (ValueError, IndexError):
+            keys = []
+    if keys != [fingerprint.lower()]:
+        raise InstallError(f"this is not the key {fingerprint} alone, but: {keys or 'no key'}", "")
+    return binary
+
+
+def _fingerprint(body: bytes) -> str:
+    """Return that of a key of version 4. Source: RFC 9580, section 5.5.4.2."""
+    return hashlib.sha1(b"\x99" + len(body).to_bytes(2, "big") + body).hexdigest()  # noqa: S324
+
+
+def _packets(binary: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield tag and body of each packet. Source: RFC 9580, section 4.2.
+
+    Errors: ``ValueError`` and ``IndexError`` for what is cut off or has no length.
+    """
+    rest = io.BytesIO(binary)
+    while header := rest.read(1):
+        first = header[0]
+        if first & 64:
+            tag, size = first & 63, rest.read(1)[0]
+            if size in PARTIAL:
+                raise ValueError(size)
+            if size > PARTIAL[-1]:
+                size = int.from_bytes(rest.read(4), "big")
+            elif size >= 192:  # noqa: PLR2004  # two octets
+                size = (size - 192 << 8) + rest.read(1)[0] + 192
+        else:
+            tag, wide = first >> 2 & 15, 1 << (first & 3)
+            size = int.from_bytes(rest.read(wide), "big")
+        body = rest.read(size)
+        if len(body) != size or not first & 128:
+            raise ValueError(size)
+        yield tag, body

@@ -32,7 +32,7 @@ from gpud.requests import (
     TelemetryRequest,
 )
 from gpud.show import model
-from gpud.show.telemetry import FIELDS
+from gpud.show.figures import FIELDS
 from gpud.units import amount, spaced
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from gpud.install.setup import requirements
 from gpud.install.source import Wheel
 from gpud.output import say
 from gpud.verbs import bundle
-from gpud.verbs.repack import repacked
+from gpud.verbs.bundle import repacked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

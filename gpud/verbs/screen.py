@@ -1,4 +1,4 @@
-"""Lines on the whole terminal until a key or a signal ends it: what `top` and `--watch` stand on.
+"""Lines on the whole terminal until a key or a signal ends it: `status --watch`, and for `top`.
 
 Textual keeps the terminal, its size and its keys; whatever ends it, the terminal is as it was. Only
 rows that changed are drawn. It takes 0.3 s to import, so only these verbs load it.
@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import time
 from functools import cache, partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from rich.segment import Segment
 from rich.style import Style
@@ -23,14 +24,19 @@ from textual.strip import Strip
 
 from gpud import output
 from gpud.arguments import INTERRUPTED
-from gpud.core.errors import ConfigError
-from gpud.show.view import QUIET, Span, View, line, narrowed
+from gpud.core.errors import ConfigError, GpudError
+from gpud.document.status import read
+from gpud.place import document, legible
+from gpud.show import status
+from gpud.show.view import BAD, QUIET, Span, View, line, narrowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from textual.app import ComposeResult
 
+    from gpud.place import Place
     from gpud.show.view import Line
 
 ENDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -167,3 +173,46 @@ class FullScreen(App[int]):
     def foot(self) -> list[Line]:
         """Give the last rows; the very last has the keys."""
         return [line(Span("q: leave", QUIET))]
+
+
+def watch(run_dir: Path, place: Place, *, every_s: float, colour: str) -> int:
+    """Show the status until a key or a signal ends it; 0 for q, 128 and the signal for a signal.
+
+    Errors: ``ConfigError`` where there is no terminal to draw on.
+    """
+    check(f"watch -n {every_s:g} gpud status")
+    return run(WatchScreen(run_dir, place, every_s, colour))
+
+
+class WatchScreen(FullScreen):
+    """The document that was published last, read anew every ``every_s`` seconds."""
+
+    def __init__(self, run_dir: Path, place: Place, every_s: float, colour: str) -> None:
+        super().__init__(colour)
+        self._run_dir, self._place, self._every_s = run_dir, place, every_s
+        self._published: dict[str, Any] | None = None
+
+    def on_mount(self) -> None:
+        """Draw again and again."""
+        super().on_mount()
+        self.set_interval(self._every_s, self.draw)
+
+    def drawn(self, view: View) -> list[Line]:
+        """Draw what was published last, below what is wrong now."""
+        trouble = None
+        try:
+            latest = document(self._run_dir)
+            if latest is None:
+                trouble = self._place.not_running(self._run_dir)
+            self._published = latest or self._published
+        except (GpudError, OSError) as error:
+            trouble = str(error)
+        shown = [] if trouble is None else narrowed([line(Span(trouble, BAD))], view)
+        room = View(view.width, (view.height or 0) - len(shown) + 1, ascii_only=view.ascii_only)
+        if self._published is not None:
+            try:
+                with legible():
+                    shown += status.screen(read(self._published), time.time(), room)
+            except GpudError as error:
+                shown += narrowed([line(Span(f"{error}; {error.fix}", BAD))], view)
+        return shown

@@ -26,9 +26,9 @@ def run(options: argparse.Namespace, place: Place) -> int:
     """Print the status; 1 for a problem that nobody has acknowledged, 3 where gpud does not run."""
     run_dir = Path(place.usable_settings().run_dir)
     if options.watch is not None:
-        from gpud.verbs import watch
+        from gpud.verbs import screen
 
-        return watch.run(run_dir, place, every_s=options.watch, colour=options.color)
+        return screen.watch(run_dir, place, every_s=options.watch, colour=options.color)
     if options.short:
         return _short(run_dir, place)
     published = document(run_dir)

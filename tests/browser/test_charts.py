@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +12,7 @@ from playwright.sync_api import Route
 
 from gpud.agent.history import queries
 from tests.browser import past, worlds
-from tests.browser.serving import site
-from tests.browser.watching import watched
+from tests.browser.watching import site, watched
 from tests.histories import DAY_S, HOUR_S, opened
 
 if TYPE_CHECKING:
@@ -23,8 +20,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-    from tests.browser.serving import Site
-    from tests.browser.watching import Watched
+    from tests.browser.watching import Site, Watched
 
 LAUNCH, TRIAD = "history-gpu0-launch-submit", "history-gpu0-triad-triad"
 USUAL = "usual-gpu0"
@@ -228,21 +224,6 @@ def test_chart_of_a_new_user_begins_with_the_first_run(browser: Browser, tmp_pat
         seen.well()
 
 
-def test_marks_of_a_day_are_on_the_hours_of_the_clock(browser: Browser, served: Site) -> None:
-    zone, midnight = "Europe/Berlin", "2024-10-27T00:00+02:00"  # of a day with 25 hours
-    begin_s = datetime.fromisoformat(midnight).timestamp()
-    # In one turn: the page gives the chart its own width again as soon as it looks.
-    look = """([figure, from, to]) => { const u = gpud.drawn()[figure];
-      u.batch(() => { u.setSize({width: 420, height: 240});
-        u.setScale("x", {min: from, max: to}); });
-      return u.axes[0]._values.slice(0, 5); }"""
-    with watched(browser, served.url, NOW_S, timezone_id=zone) as seen:
-        seen.page.goto(served.url)
-        unfold(seen)
-        read = seen.page.evaluate(look, [LAUNCH, begin_s, begin_s + 17.5 * HOUR_S])
-        assert read == [f"00:00\n{midnight[:10]}", "04:00", "08:00", "12:00", "16:00"]
-
-
 def test_answer_for_a_range_that_is_no_longer_looked_at_is_not_drawn(seen: Watched) -> None:
     page, held = seen.page, list[Route]()
     page.route("**/api/v1/events?*", lambda route: held.append(route))  # noqa: PLW0108  # it is marked
@@ -260,13 +241,10 @@ def test_answer_for_a_range_that_is_no_longer_looked_at_is_not_drawn(seen: Watch
     assert page.evaluate(HOURS) > 6 * 24
 
 
-@pytest.mark.parametrize("slower", [past.SLOWER, 3.0])
 def test_a_step_of_twelve_percent_is_a_seventh_of_the_height_of_every_chart(
-    browser: Browser, served: Site, slower: float
+    browser: Browser, served: Site
 ) -> None:
     with watched(browser, served.url, NOW_S, viewport={"width": 1280, "height": 900}) as seen:
-        if slower > past.SLOWER:
-            seen.page.route("**/api/v1/history?*", partial(slowed, slower))
         seen.page.goto(served.url)
         seen.drawn()
         low, high = seen.chart(USUAL, "[u.scales.y.min, u.scales.y.max]")
@@ -275,8 +253,6 @@ def test_a_step_of_twelve_percent_is_a_seventh_of_the_height_of_every_chart(
         assert 12 / (high - low) >= LEAST_STEP
         label = f"submission latency {past.SLOWER - 1:.0%} slower".replace("%", " %")
         assert label in written(seen)
-        if slower > past.SLOWER:
-            return
         heights = seen.page.locator("#speed-gpu0 tbody tr").first.evaluate(STEP)
         assert abs(heights) >= LEAST_STEP
         unfold(seen)
@@ -293,18 +269,6 @@ STEP = """(row) => {
   const height = row.querySelector("svg").viewBox.baseVal.height;
   return (usual - middle(y(row.querySelector(".slow")))) / height;
 }"""
-
-
-def slowed(times: float, route: Route) -> None:
-    """Answer as if the newest driver had made submissions so many times slower."""
-    answer = route.fetch()
-    document = answer.json()
-    for series in document["series"]:
-        if series["mode"] == "submit":
-            for place, at_s in enumerate(series["at_s"]):
-                if at_s > NOW_S - past.SINCE_DAYS[past.NEW] * DAY_S:
-                    series["median"][place] *= times / past.SLOWER
-    route.fulfill(response=answer, json=document)
 
 
 def written(seen: Watched) -> list[str]:

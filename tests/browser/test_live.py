@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser import past, worlds
-from tests.browser.serving import site
 from tests.browser.test_charts import USUAL
-from tests.browser.watching import watched
+from tests.browser.watching import site, watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-    from tests.browser.serving import Site
-    from tests.browser.watching import Watched
+    from tests.browser.watching import Site, Watched
 
 GONE = ("net::ERR_CONNECTION_REFUSED", "net::ERR_SOCKET_NOT_CONNECTED")
 """How Chromium reports that nobody listens any more, also on a connection that it has open."""

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser import past, worlds
-from tests.browser.serving import site
-from tests.browser.watching import bytes_by_path, watched
-from tests.e2e.driven import NEW, OLD, machine
+from tests.browser.watching import bytes_by_path, site, watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-    from tests.browser.serving import Site
+    from tests.browser.watching import Site
 
 MOST_BYTES, MOST_WITHOUT_HISTORY, MOST_HEADS = 300_000, 150_000, 15_000
 SIZES = {"phone": (320, 640), "desktop": (1280, 800), "4k": (3840, 2160)}
@@ -169,31 +167,3 @@ def test_a_year_of_one_minute_data_is_small_and_no_file_of_it_is_sent_twice(
             seen.drawn()
         assert sum(size for path, size in received.items() if "/static/" in path) < MOST_HEADS
         assert seen.said == []
-
-
-def test_live_agent_is_drawn_and_a_new_driver_is_seen_without_a_reload(
-    browser: Browser, pictures: Path
-) -> None:
-    with machine() as driven:
-        driven.start()
-        driven.more_runs(5)
-        url = f"http://127.0.0.1:{driven.gpud.port}/"
-        with watched(browser, url, viewport={"width": 1280, "height": 900}) as seen:
-            page = seen.page
-            page.goto(f"{url}#range=1h")
-            page.locator("#charts").evaluate("(fold) => { fold.open = true; }")
-            figure = page.locator("figure[data-probe=launch][data-mode=submit]").first
-            figure.scroll_into_view_if_needed()
-            figure.locator("canvas").first.wait_for()
-            seen.drawn()
-            name = str(figure.get_attribute("id"))
-            medians = seen.chart(name, "u.data[1].filter((value) => value > 0)")
-            assert len(medians) >= 1
-            assert all(5e-6 < median < 1e-3 for median in medians)
-            assert OLD in page.locator("#gpus").inner_text()
-            driven.swap(NEW)
-            page.locator("#gpus", has_text=NEW).wait_for()
-            seen.scroll()
-            page.screenshot(path=pictures / "agent.png", full_page=True)
-            assert seen.violations() == []
-            seen.well()

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser import past, worlds
-from tests.browser.serving import site
-from tests.browser.watching import watched
+from tests.browser.watching import site, watched
 from tests.histories import HOUR_S
 
 if TYPE_CHECKING:
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-    from tests.browser.serving import Site
-    from tests.browser.watching import Watched
+    from tests.browser.watching import Site, Watched
 
 NAMES = ("temperature", "power", "smclock", "memoryclock", "use", "memory")
 CHARTS = tuple(f"telemetry-gpu0-{name}" for name in NAMES)
@@ -78,16 +76,6 @@ def test_each_field_is_a_chart_in_line_with_that_of_speed(seen: Watched) -> None
     assert seen.chart(CHARTS[-1], labels) == seen.chart(SPEED, labels)
 
 
-def test_closed_lid_breaks_the_line(seen: Watched) -> None:
-    begin, end = (past.NOW_S - hours * HOUR_S for hours in past.HOLE_H)
-    xs, mean = seen.chart(HEAT, "[u.data[0], u.data[1]]")
-    step = 300  # one may hold the lid's last minutes
-    inside = [y for x, y in zip(xs, mean, strict=True) if begin + step < x < end - step]
-    assert inside, "the hole is marked"
-    assert all(y is None for y in inside)
-    assert seen.chart(HEAT, "u.series[1]._paths.gaps.length") == 1
-
-
 def test_newest_figures_and_those_at_the_cursor_are_beside_the_name(seen: Watched) -> None:
     seen.page.mouse.move(0, 0)
     assert words(seen, HEAT).startswith(("48 °C", "49 °C", "50 °C"))
@@ -131,14 +119,3 @@ def test_time_in_which_heat_held_the_clocks_down_is_shaded_and_named(seen: Watch
         }}); }}""",
     )
     assert hot != cool
-
-
-def test_gpu_of_which_nothing_is_read_has_no_such_chart(browser: Browser, year: Path) -> None:
-    with (
-        site(worlds.snapshot("no_nvml"), year) as served,
-        watched(browser, served.url, past.NOW_S) as seen,
-    ):
-        seen.page.goto(served.url)
-        seen.page.locator(f"#{SPEED}").wait_for()
-        assert seen.page.locator("[data-chart=telemetry]").count() == 0
-        seen.well()

@@ -113,7 +113,7 @@ def test_installed_files_become_the_same_wheel_again(wheel: Path, tmp_path: Path
     (tmp_path / "site/gpud/__pycache__").mkdir()
     (tmp_path / "site/gpud/__pycache__/x.pyc").touch()
     script = "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
-    script += "from gpud.verbs.repack import repacked; repacked(Path(sys.argv[2]))"
+    script += "from gpud.verbs.bundle import repacked; repacked(Path(sys.argv[2]))"
     made: list[Path] = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.install.console import InstallError
-from gpud.verbs import openpgp
-from gpud.verbs.gpu_containers import FINGERPRINT, KEYRING, LIST
+from gpud.verbs.gpu_containers import FINGERPRINT, KEYRING, LIST, apt_key
 from tests.deploy.installing import fresh, install, settings, uninstall
 from tests.deploy.repository import AUTHORITY, Repository, repository, two_keys
 from tests.dockerd import PrivateDockerd, private_dockerd
@@ -176,10 +175,10 @@ def test_settings_of_docker_that_are_not_roots_json_are_left_alone(
 
 def test_only_the_known_key_alone_is_taken(served: Repository) -> None:
     text, mine = served.key.read_bytes(), served.fingerprint
-    assert openpgp.key(text, mine) == openpgp.key(text.replace(b"\n", b"\r\n"), mine)
+    assert apt_key(text, mine) == apt_key(text.replace(b"\n", b"\r\n"), mine)
     both = two_keys(served.folder).encode()
     for wrong in (both, text + text, text[:200] + text[-100:], b"", b"x" * 100_000):
         with pytest.raises(InstallError, match=f"not the key {mine} alone"):
-            openpgp.key(wrong, mine)
+            apt_key(wrong, mine)
     with pytest.raises(InstallError, match="alone"):
-        openpgp.key(text, FINGERPRINT)
+        apt_key(text, FINGERPRINT)

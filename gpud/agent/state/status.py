@@ -21,11 +21,12 @@ from gpud.document.machine import (
     ContextsReport,
     Counters,
     CudaReport,
+    ReadingReport,
+    SourceReport,
+    TelemetryReport,
 )
-from gpud.document.runs import LastRun, RunFailure, SkippedProbe
+from gpud.document.runs import LastRun, RunFailure, SkippedProbe, StreamReport
 from gpud.document.status import Status
-from gpud.document.streams import StreamReport
-from gpud.document.telemetry import ReadingReport, SourceReport, TelemetryReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -25,8 +25,8 @@ from gpud.doctor.finding import (
     unknown,
 )
 from gpud.doctor.machine import Machine
+from gpud.document.machine import SourceReport
 from gpud.document.status import Status
-from gpud.document.telemetry import SourceReport
 from gpud.show import gpus
 
 DEVICE = "/dev/dxg"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,16 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpud.agent.history.store import History, Store
 from gpud.agent.state import recent
+from gpud.agent.state.board import Board
 from gpud.agent.state.recent import MOST, RecentPoint
 from gpud.agent.state.snapshot import RecentKey
-from gpud.core.sample import Failure, Flag, Reason, Unit
-from gpud.show import sparkline
+from gpud.core.sample import Backend, Failure, Flag, Pace, ProbeSpec, Reason, Unit
+from gpud.show.text import ASCII_BARS, sparkline
 from tests import snapshots
-from tests.events import altered, recent_read, run_finished
+from tests.events import altered, post, probes_listed, recent_read, run_finished
+from tests.histories import BEGUN_S, failed, run
 
 if TYPE_CHECKING:
-    from gpud.agent.state.snapshot import Snapshot
+    from pathlib import Path
+
+    from gpud.agent.history.records import Run
+    from gpud.agent.state.snapshot import Recent, Snapshot
+
 
 SUBMIT = RecentKey(snapshots.DEVICE.uuid, "launch", "submit")
 
@@ -88,21 +97,21 @@ def test_what_is_published_is_short() -> None:
 
 def test_bars_rise_from_the_least_to_the_most() -> None:
     values = [float(n) for n in range(8)]
-    assert sparkline.drawn(values, values, width=20) == "▁▂▃▄▅▆▇█"
-    assert sparkline.drawn(values, values, width=20, ascii_only=True) == sparkline.ASCII_BARS
+    assert sparkline(values, values, width=20) == "▁▂▃▄▅▆▇█"
+    assert sparkline(values, values, width=20, ascii_only=True) == ASCII_BARS
 
 
 def test_only_the_newest_points_fit() -> None:
     times = [60.0 * n for n in range(60)]
-    assert sparkline.drawn(times, [1.0] * 57 + [1.0, 2.0, 3.0], width=3) == "▁▅█"
+    assert sparkline(times, [1.0] * 57 + [1.0, 2.0, 3.0], width=3) == "▁▅█"
 
 
 def test_a_time_without_points_is_one_blank() -> None:
-    assert sparkline.drawn([0, 60, 120, 9e6, 9e6 + 60], [1, 1, 1, 2, 2], width=9) == "▁▁▁ ██"
+    assert sparkline([0, 60, 120, 9e6, 9e6 + 60], [1, 1, 1, 2, 2], width=9) == "▁▁▁ ██"
 
 
 def test_noise_is_no_mountain() -> None:
-    drawn = sparkline.drawn([0, 1, 2, 3], [100.0, 100.5, 100.0, 99.5], width=9)
+    drawn = sparkline([0, 1, 2, 3], [100.0, 100.5, 100.0, 99.5], width=9)
     assert set(drawn) <= set("▄▅")
 
 
@@ -117,6 +126,39 @@ def test_a_line_never_grows_beyond_its_room(
     ascii_only: bool,  # noqa: FBT001  # hypothesis passes it by name
 ) -> None:
     times = [float(n) for n in range(len(values))]
-    drawn = sparkline.drawn(times, values, width=width, ascii_only=ascii_only)
+    drawn = sparkline(times, values, width=width, ascii_only=ascii_only)
     assert len(drawn) <= width
     assert not ascii_only or drawn.isascii()
+
+
+SMALL = ProbeSpec("launch", Backend.CUDA, Pace.SMALL, Unit.SECONDS, ("submit",), 10, "x")
+
+
+def recalled(directory: Path, runs: list[Run], spec: ProbeSpec = SMALL) -> dict[RecentKey, Recent]:
+    with closing(Store(directory)) as store:
+        store.append(runs)
+    board = Board(snapshots.bare())
+
+    async def start() -> None:
+        history = History(directory)
+        post(board, probes_listed((spec,), {}, 0.0))
+        await asyncio.wait_for(recent.restore(history, board), 20)
+        await history.close()
+
+    asyncio.run(start())
+    return dict(board.read().measure.recent)
+
+
+def test_the_newest_clean_runs_come_back_whatever_lies_between(tmp_path: Path) -> None:
+    runs = [
+        one
+        for n in range(MOST + 10)
+        for one in (
+            run(BEGUN_S + 60 * n, 1e-6 * (n + 1)),
+            run(BEGUN_S + 60 * n + 20, 1.0, flags=(Flag.BUSY,)),
+            failed(BEGUN_S + 60 * n + 40),
+        )
+    ]
+    kept = recalled(tmp_path, runs)[RecentKey("GPU-1", "launch", "submit")]
+    assert kept.at_s == tuple(BEGUN_S + 60.0 * n for n in range(10, MOST + 10))
+    assert max(kept.medians) < 1e-4

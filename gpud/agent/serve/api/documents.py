@@ -20,7 +20,7 @@ from gpud.core.sample import (
     Unit,
 )
 from gpud.document.alerts import AlertReport
-from gpud.document.names import SkipName
+from gpud.document.machine import SkipName
 from gpud.document.runs import Figures, PointReport
 
 

@@ -1,4 +1,4 @@
-"""The routes: page, metrics, health, API. Each answer is made of a finished snapshot.
+"""The routes: page and its files, metrics, health, API. Answers are made of a finished snapshot.
 
 Nothing here starts a probe or changes state, and only GET and HEAD exist.
 """
@@ -6,14 +6,15 @@ Nothing here starts a probe or changes state, and only GET and HEAD exist.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from gpud.agent.serve.api import answers, endpoints, openapi
-from gpud.agent.serve.http import assets, runbooks
+from gpud.agent.serve.http import runbooks
 from gpud.agent.serve.http.response import Body, respond
 from gpud.agent.serve.http.views import MetricsView, PageView
 from gpud.agent.serve.page import favicon
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from starlette.requests import Request
-    from starlette.responses import Response
 
     from gpud.agent.history.store import History
     from gpud.agent.serve.metrics.collector import SnapshotCollector
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.clock import Instant
     from gpud.core.settings import Settings
+
+STATIC: Final = Path(__file__).parent / "static"
+TYPES: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
 
 
 def app(
@@ -59,7 +62,7 @@ def app(
         Route("/-/healthy", healthy),
         Route("/-/ready", ready),
         Route("/favicon.ico", icon),
-        assets.route(),
+        static_route(),
         *endpoints.routes(read, history, settings, now),
         openapi.route(),
         *runbooks.routes(),
@@ -67,3 +70,26 @@ def app(
     application = Starlette(routes=routes, exception_handlers=answers.HANDLERS)
     application.router.redirect_slashes = False  # another path is another path
     return application
+
+
+def static_files(folder: Path = STATIC) -> dict[str, Body]:
+    """Read every file that has a type, by its name. Errors: ``OSError``."""
+    return {
+        path.relative_to(folder).as_posix(): Body(path.read_bytes(), TYPES[path.suffix], level=9)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix in TYPES
+    }
+
+
+def static_route() -> Route:
+    """Make the route; the files are read once, now."""
+    files = static_files()
+
+    async def static(request: Request) -> Response:
+        name: str = request.path_params["name"]
+        body = files.get(name)
+        if body is None:
+            return PlainTextResponse(f"there is no {name!a:.100}\n", status_code=404)
+        return respond(request, body)
+
+    return Route("/static/{name:path}", static)

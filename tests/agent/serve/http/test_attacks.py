@@ -7,17 +7,17 @@ import gc
 import os
 import random
 import socket
-import ssl
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpud.agent.serve.http.connection import MOST_UNSENT, Connection, ConnectionLimits
 from gpud.agent.serve.refusals import Refused
-from tests.agent.serve.http.armed import Armed, armed, authority, basic, client
+from tests.agent.serve.http.armed import Armed, armed, authority, client
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator
 
 SILENT = 1000
@@ -73,7 +73,6 @@ def let_go(listener: Armed, before: int) -> None:
         ("plain", SILENT, False, b""),
         ("plain", SILENT, False, b"GET / HTTP/1.1\r\nhost: localhost\r\nx: "),
         ("secure", SILENT, False, b""),
-        ("secure", SILENT // 6, True, b""),
     ],
     indirect=["listener"],
 )
@@ -139,13 +138,13 @@ def test_client_that_reads_a_byte_at_a_time_is_reset_in_time() -> None:
         assert received < 100_000
 
 
-def test_of_three_hundred_slow_readers_the_last_ones_stay(plain: Armed) -> None:
+def test_of_sixty_slow_readers_the_last_ones_stay(plain: Armed) -> None:
     answers(plain)
     before = descriptors()
     many = []
-    for number in range(300):
+    for number in range(60):
         many.append(slow_reader(plain))
-        if number % 50 == 0:
+        if number % 20 == 0:
             answers(plain)
     until(lambda: sum(map(closed, many)) == len(many) - MOST_UNSENT, "all but the last ones gone")
     answers(plain)
@@ -251,21 +250,6 @@ def test_what_is_no_tls_is_closed(server_tls: tuple[str, ssl.SSLContext]) -> Non
         until(lambda: listener.turned_away == {Refused.TLS_FAILED: 5}, "each of them counted")
 
 
-def test_old_tls_and_plain_clients_are_refused(secure: Armed) -> None:
-    assert secure.https is not None
-    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
-    with pytest.warns(DeprecationWarning, match="TLSv1"):
-        old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
-    old.set_ciphers("ALL:@SECLEVEL=0")
-    with (
-        socket.create_connection(("127.0.0.1", secure.port), timeout=10) as raw,
-        pytest.raises((ssl.SSLError, ConnectionResetError)),
-    ):
-        old.wrap_socket(raw)
-    answers(secure)
-
-
 def test_when_descriptors_run_out_the_next_scrape_still_gets_in() -> None:
     import resource
 
@@ -281,24 +265,6 @@ def test_when_descriptors_run_out_the_next_scrape_still_gets_in() -> None:
                 answers(listener)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_a_flood_of_wrong_passwords_turns_nobody_away_who_is_known() -> None:
-    from tests.agent.serve.http.armed import HASHED, PASSPHRASE
-
-    with armed(f'basic_auth_users = {{ alice = "{HASHED}" }}') as listener:
-        answers(listener, basic("alice", PASSPHRASE))
-        request = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nauthorization: {}\r\n\r\n"
-        for number in range(100):
-            one = listener.connect()
-            one.sendall(request.format(basic("alice", f"wrong {number}")).encode())
-            listener.kept.append(one)
-            if number % 20 == 0:
-                answers(listener, basic("alice", PASSPHRASE))
-        answers(listener, basic("alice", PASSPHRASE))
-        for one in listener.kept:
-            one.settimeout(30)
-            assert one.recv(65536).split(b" ")[1] in {b"401", b"429"}
 
 
 def test_who_has_gone_is_gone_without_the_collector(

@@ -10,7 +10,7 @@ import bcrypt
 import pytest
 
 from gpud import settings_files
-from gpud.agent.serve.http.passwords import QUEUE, Passwords
+from gpud.agent.serve.http.access import QUEUE, Passwords
 from gpud.agent.serve.refusals import Refused
 from gpud.core.errors import ConfigError
 from gpud.core.settings import parse

@@ -112,7 +112,9 @@ def test_files_that_cannot_be_used_are_named(
 def test_only_suites_with_forward_secrecy_and_authentication_are_spoken(
     signer: Authority, server: Path, suite: str
 ) -> None:
-    offered = keypair.load(files(server)).context.get_ciphers()
+    context = keypair.load(files(server)).context
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+    offered = context.get_ciphers()
     of_tls12 = {one["name"] for one in offered if one["protocol"] == "TLSv1.2"}
     assert of_tls12 == set(keypair.CIPHERS.split(":"))
     with armed(section(files(server)), client(signer.certificate)) as listener:

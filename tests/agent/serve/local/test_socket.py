@@ -15,19 +15,24 @@ import tempfile
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpud import client
+from gpud.agent.history.store import History
+from gpud.agent.measure.gpu_contexts import GpuContexts
 from gpud.agent.serve.local import socket as server
+from gpud.agent.serve.local.actions import Actions
 from gpud.agent.serve.local.socket import MOST, MOST_PER_UID
-from gpud.core.errors import ConfigError, GpudError, NotRunningError
+from gpud.core.errors import ConfigError, GpudError, NotRunningError, StoreError
 from gpud.requests import (
     AckRequest,
     AlertLine,
     AnswerLine,
     ApiRequest,
+    ContextsRequest,
     ForgetRequest,
     GpuLine,
     TopRequest,
@@ -39,6 +44,7 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
+
 
 ACK = AckRequest(alert="ab")
 SECOND, THIRD = "daemon", "bin"
@@ -389,3 +395,17 @@ def test_a_development_run_of_another_user_is_4_and_names_the_fix(
     program = Path(sys.executable).parent / "gpud"
     assert ran.stderr.endswith(f"  fix: sudo {program} --home {open_dir} alerts ack ab\n")
     assert echo.uids == []
+
+
+async def test_contexts_of_another_program_are_counted_though_the_history_is_not_written(
+    tmp_path: Path,
+) -> None:
+    state = tmp_path / "state"
+    state.write_text("no directory\n")
+    contexts = GpuContexts(tmp_path, "boot", 250)
+    others = ("settings", "read", "regression", "changes", "pipeline", "watching")
+    parts: dict[str, Any] = dict.fromkeys(others)
+    parts |= {"history": History(state), "launcher": SimpleNamespace(contexts=contexts)}
+    with pytest.raises(StoreError):
+        await anext(Actions(**parts).answer(ContextsRequest(count=7), 1000))
+    assert contexts.used == 7
