@@ -133,11 +133,11 @@ class Metric(NamedTuple):
         return model.chart_name(self.run.gpu, self.run.probe, self.sample.mode)
 
 
-def metrics(shown: model.Input) -> list[Metric]:
+def metrics(source: model.Input) -> list[Metric]:
     """Return every metric of the last runs: GPU by GPU in the order of words, the CPU last."""
     made = [
-        Metric(run, sample, shown.document.stream(run, sample.mode))
-        for run in shown.probes
+        Metric(run, sample, source.document.stream(run, sample.mode))
+        for run in source.probes
         if run.probe != CROSSOVER
         for sample in run.samples
     ]
@@ -153,59 +153,59 @@ def _main(made: Sequence[Metric]) -> list[Metric]:
     return [metric for metric in made if metric.is_main and metric.run.gpu is not None]
 
 
-def brief(shown: model.Input, gpus: Collection[int | None] | None = None) -> model.Section:
+def brief(source: model.Input, gpus: Collection[int | None] | None = None) -> model.Section:
     """Make one table of the metrics that matter, of these GPUs or of all; else of all metrics."""
-    made = [metric for metric in metrics(shown) if gpus is None or metric.run.gpu in gpus]
-    table = _table(shown, "speed", _main(made) or made, title=TITLE)
+    made = [metric for metric in metrics(source) if gpus is None or metric.run.gpu in gpus]
+    table = _table(source, "speed", _main(made) or made, title=TITLE)
     return model.Section("figures", TITLE, [table] if made else [])
 
 
-def section(shown: model.Input) -> model.Section:
+def section(source: model.Input) -> model.Section:
     """Make for each GPU a row for each metric that matters and their chart; fold the others."""
-    if shown.brief:
-        return brief(shown)
-    made = metrics(shown)
+    if source.brief:
+        return brief(source)
+    made = metrics(source)
     main = _main(made)
-    ran = {run.gpu for run in shown.probes if run.gpu is not None}
-    gpus = sorted(ran | gpus_with_telemetry(shown))
+    ran = {run.gpu for run in source.probes if run.gpu is not None}
+    gpus = sorted(ran | gpus_with_telemetry(source))
     blocks: list[model.Block] = []
     for gpu in gpus:
         of_gpu = [metric for metric in main if metric.run.gpu == gpu]
-        blocks += _gpu(shown, gpu, of_gpu, heading=len(gpus) > 1)
-    blocks += _failures(shown)
+        blocks += _gpu(source, gpu, of_gpu, heading=len(gpus) > 1)
+    blocks += _failures(source)
     rest = [metric for metric in made if metric not in main]
     slower = [metric for metric in rest if metric.fires]
     if slower:
-        blocks.append(_table(shown, "speed-cpu", slower))
+        blocks.append(_table(source, "speed-cpu", slower))
     folded = [metric for metric in rest if not metric.fires]
     if folded:
-        others = [_table(shown, "speed-rest", folded, where=len(gpus) > 1), *_notes(shown)]
+        others = [_table(source, "speed-rest", folded, where=len(gpus) > 1), *_notes(source)]
         words = "CPU reference" if all(m.run.gpu is None for m in folded) else "more metrics"
         blocks.append(model.Fold("metrics-rest", f"{len(folded)} {words}", others, whole=True))
     if made:
-        charts = model.Group([_chart(shown, metric) for metric in made])
+        charts = model.Group([_chart(source, metric) for metric in made])
         blocks.append(model.Fold("charts", "each metric in its own unit", [charts]))
-    if not shown.probes:
+    if not source.probes:
         blocks[:0] = [model.Paragraph("No probe has run yet.", "quiet")]
-    store, first_s = shown.document.store, None
+    store, first_s = source.document.store, None
     if store is not None:
-        first_s = store.first_s if store.runs else shown.document.started_s
+        first_s = store.first_s if store.runs else source.document.started_s
     return model.Section("figures", TITLE, blocks, wide=True, first_s=first_s)
 
 
 def _gpu(
-    shown: model.Input, gpu: int, main: Sequence[Metric], *, heading: bool
+    source: model.Input, gpu: int, main: Sequence[Metric], *, heading: bool
 ) -> Iterator[model.Block]:
     slug = model.slug(place(gpu))
-    listed = shown.document.gpus.get(shown.uuid(gpu))
+    listed = source.document.gpus.get(source.uuid(gpu))
     name = f"{place(gpu)}: {listed.name[:120]}" if listed else place(gpu)
     if main:
-        table = _table(shown, f"speed-{slug}", main)
+        table = _table(source, f"speed-{slug}", main)
         title = model.Styled("Time for the same work, in percent of usual", "strong")
         aside = "; above 100 is slower"
         chart = model.Chart(f"usual-{slug}", (title, aside), "usual", {"rows": table.name}, ())
         yield model.Group([table, chart], name if heading else None)
-    if heat := list(telemetry_charts(shown, gpu)):
+    if heat := list(telemetry_charts(source, gpu)):
         slower = any(metric.fires for metric in main)
         words = "heat, power, clocks and use at the same time"
         if not main:
@@ -213,24 +213,24 @@ def _gpu(
         yield model.Fold(f"heat-{slug}", words, heat, opened=slower)
 
 
-def gpus_with_telemetry(shown: model.Input) -> set[int]:
+def gpus_with_telemetry(source: model.Input) -> set[int]:
     """Return the numbers of the GPUs that have telemetry now."""
-    listed = {gpu.number for gpu in shown.document.gpus.values()}
-    return {gpu for gpu in listed if any(telemetry_charts(shown, gpu))}
+    listed = {gpu.number for gpu in source.document.gpus.values()}
+    return {gpu for gpu in listed if any(telemetry_charts(source, gpu))}
 
 
-def telemetry_charts(shown: model.Input, gpu: int | None) -> Iterator[model.Chart]:
+def telemetry_charts(source: model.Input, gpu: int | None) -> Iterator[model.Chart]:
     """Yield a chart of each field that has a value now."""
     present = {
         reading.field
-        for reading in shown.document.telemetry.readings
+        for reading in source.document.telemetry.readings
         if reading.gpu == gpu and isinstance(reading.value, int | float)
     }
     for words, field in FIELDS.items():
         if field in present:
             name = f"telemetry-{model.slug(place(gpu))}-{model.slug(words)}"
             title = model.Styled(words, "strong")
-            data = {"gpu": shown.uuid(gpu), "field": field, "calm": " ".join(sorted(LOW_CLOCKS))}
+            data = {"gpu": source.uuid(gpu), "field": field, "calm": " ".join(sorted(LOW_CLOCKS))}
             yield model.Chart(name, title, "telemetry", data, ())
 
 
@@ -244,22 +244,22 @@ def suggested_range(document: Status) -> str | None:
 
 
 def _table(
-    shown: model.Input, name: str, made: Sequence[Metric], *, title: str = "", where: bool = False
+    source: model.Input, name: str, made: Sequence[Metric], *, title: str = "", where: bool = False
 ) -> model.Table:
     several = where or len({metric.run.gpu for metric in made} - {None}) > 1
-    rows = [_row(shown, metric, where=several) for metric in made]
+    rows = [_row(source, metric, where=several) for metric in made]
     columns = (model.Heading(title), *COLUMNS[1:]) if title else COLUMNS
-    past = [_past(shown, metric) for metric in made]
+    past = [_past(source, metric) for metric in made]
     return model.Table(name, "Speed beside what is usual", columns, rows, past, limit=len(rows))
 
 
-def _row(shown: model.Input, metric: Metric, *, where: bool) -> Sequence[model.Text]:
+def _row(source: model.Input, metric: Metric, *, where: bool) -> Sequence[model.Text]:
     run, sample, stream = metric
     usual = None if stream is None else stream.usual
     words, name = called(run.probe, sample.mode), name_of(run.probe, sample.mode)
     label: model.Text = model.Link(f"#{metric.chart}", words)
     label = label if words == name else model.Short((label, model.Styled(name, "name")), name)
-    old = None if shown.is_fresh(run) else (" ", model.Mark("degraded", "old"))
+    old = None if source.is_fresh(run) else (" ", model.Mark("degraded", "old"))
     return (
         (f"{place(run.gpu)} ", label) if where and run.gpu is not None else label,
         (measured(sample), old),
@@ -280,36 +280,36 @@ def slower_by(metric: Metric) -> model.Text:
     return model.Mark("failed", words) if metric.fires and ratio > 1 + ALIKE else words
 
 
-def _past(shown: model.Input, metric: Metric) -> model.RecentValues:
+def _past(source: model.Input, metric: Metric) -> model.RecentValues:
     """Return times and medians of the latest clean runs, the oldest first."""
     run, sample = metric.run, metric.sample
     series = {
         "probe": run.probe,
         "mode": sample.mode,
-        "gpu": shown.uuid(run.gpu),
+        "gpu": source.uuid(run.gpu),
         "unit": "operations_per_second" if sample.mode in INTEGERS else sample.unit,
         "words": called(run.probe, sample.mode),
     }
     uuid = None if run.gpu is None else series["gpu"]
-    for recent in shown.document.recent:
+    for recent in source.document.recent:
         if (recent.uuid, recent.probe, recent.mode) == (uuid, run.probe, sample.mode):
             at_s = [recent.from_s + after_s for after_s in recent.after_s]
             return model.RecentValues(series, at_s, recent.medians)
     return model.RecentValues(series)
 
 
-def _chart(shown: model.Input, metric: Metric) -> model.Chart:
+def _chart(source: model.Input, metric: Metric) -> model.Chart:
     """Make the chart of one metric in its own unit, with what only the last run has."""
     run, sample = metric.run, metric.sample
     title = model.Styled(called(run.probe, sample.mode), "strong")
     facts = [f"last run: {sample.n:,} samples"]
     if sample.p90 is not None:
         facts.append(f"p90 {human(sample.p90, sample.unit, sample.mode)}")
-    alarm = _alert_of(shown.document, metric)
+    alarm = _alert_of(source.document, metric)
     link = ("; ", model.Link(f"#alert-{alarm}", "its alert")) if alarm else None
     below = model.Paragraph((", ".join(facts), link), "quiet")
     on = None if run.gpu is None else f" on {place(run.gpu)}"
-    return model.Chart(metric.chart, (title, on), "history", _past(shown, metric).series, [below])
+    return model.Chart(metric.chart, (title, on), "history", _past(source, metric).series, [below])
 
 
 def _alert_of(document: Status, metric: Metric) -> str | None:
@@ -324,10 +324,10 @@ def _alert_of(document: Status, metric: Metric) -> str | None:
     return None
 
 
-def _failures(shown: model.Input) -> Iterator[model.Block]:
+def _failures(source: model.Input) -> Iterator[model.Block]:
     """Say which probes' last runs failed and why; those that say the same together."""
     alike: dict[tuple[str, str | None], list[str]] = {}
-    for run in shown.probes:
+    for run in source.probes:
         if (failure := run.failure) is not None and run.probe != CROSSOVER:
             why = failure.detail or failure.reason
             alike.setdefault((why, failure.advice), []).append(_where(run))
@@ -341,9 +341,9 @@ def _where(run: LastRun) -> str:
     return run.probe[:80] if run.gpu is None else f"{run.probe[:80]} on {place(run.gpu)}"
 
 
-def _notes(shown: model.Input) -> Iterator[model.Block]:
+def _notes(source: model.Input) -> Iterator[model.Block]:
     """Say what else there is to say of last runs: a probe's note, modes that are not on offer."""
-    for run in shown.probes:
+    for run in source.probes:
         if isinstance(note := run.conditions.get("note"), str):
             yield model.Paragraph((f"{_where(run)}: ", model.Prose(note, 400)), "quiet")
         for mode in run.missing:
@@ -351,11 +351,11 @@ def _notes(shown: model.Input) -> Iterator[model.Block]:
             yield model.Paragraph((words, model.Prose(mode.detail or mode.reason, 400)), "quiet")
 
 
-def drivers(shown: model.Input) -> model.Section:
+def drivers(source: model.Input) -> model.Section:
     """Make the verdicts on the newest driver: counted, and in a table, changes first."""
     states = tuple(VERDICTS)
     judged = [
-        (s, s.verdict) for s in shown.document.streams if s.verdict and s.verdict.state in VERDICTS
+        (s, s.verdict) for s in source.document.streams if s.verdict and s.verdict.state in VERDICTS
     ]
     judged.sort(key=lambda each: (states.index(each[1].state), each[0].uuid is None, rank(each[0])))
     if not judged:

@@ -95,9 +95,9 @@ def by_gpu(document: Status) -> dict[int | None, Readings]:
     return readings
 
 
-def section(shown: model.Input) -> model.Section:
+def section(source: model.Input) -> model.Section:
     """Make the cards, those of GPUs that are gone included; or say why there is none."""
-    document = shown.document
+    document = source.document
     readings = by_gpu(document)
     present = {
         uuid: gpu.number
@@ -105,7 +105,7 @@ def section(shown: model.Input) -> model.Section:
         if uuid in document.devices or gpu.number in readings
     }
     cards = [
-        _card(shown, number, uuid, readings.get(number, Readings()))
+        _card(source, number, uuid, readings.get(number, Readings()))
         for uuid, number in present.items()
     ]
     cards += [
@@ -204,8 +204,8 @@ def _gone(document: Status, uuid: str, gpu: Expected, gone_s: float) -> model.Ca
     )
 
 
-def _card(shown: model.Input, number: int, uuid: str, readings: Readings) -> model.Card:
-    document = shown.document
+def _card(source: model.Input, number: int, uuid: str, readings: Readings) -> model.Card:
+    document = source.document
     device = document.devices.get(uuid)
     name = readings.text("name") or (device and device.name) or "without a name"
     label = f"gpu-{number}"
@@ -217,14 +217,14 @@ def _card(shown: model.Input, number: int, uuid: str, readings: Readings) -> mod
                 (model.Mark("failed", "CUDA does not offer it"), " since ", model.Timestamp(gone_s))
             )
         )
-    clock = _kernel_clock(shown, number) if _lacks_clock(readings) else None
+    clock = _kernel_clock(source, number) if _lacks_clock(readings) else None
     if readings:
         facts = [fact(readings, *fields) for fields in CARD]
         if clock:
             facts = [clock if fact.name == clock.name else fact for fact in facts]
         in_brief = [*facts[:BRIEF], *([clock] if clock else ())]
-        blocks.append(model.Pairs(in_brief if shown.brief else facts))
-        if (absent := missing(readings)) and not shown.brief:
+        blocks.append(model.Pairs(in_brief if source.brief else facts))
+        if (absent := missing(readings)) and not source.brief:
             blocks.append(model.Paragraph(f"Without a value: {absent}", "quiet"))
     else:
         blocks += [_silent(document), *([model.Pairs([clock])] if clock else ())]
@@ -236,14 +236,14 @@ def _lacks_clock(readings: Readings) -> bool:
     return CLOCK not in readings or readings[CLOCK].value is None
 
 
-def _kernel_clock(shown: model.Input, number: int) -> model.Pair | None:
+def _kernel_clock(source: model.Input, number: int) -> model.Pair | None:
     """Give the SM clock that the newest fresh run of a large kernel has read itself."""
     clocks = [
         (run.last_success_s, run.probe, clock)
-        for run in shown.probes
+        for run in source.probes
         if run.gpu == number
         and run.last_success_s is not None
-        and shown.is_fresh(run)
+        and source.is_fresh(run)
         and isinstance(clock := run.conditions.get("sm_clock_hertz"), int | float)
     ]
     if not clocks:

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 EVIDENCE: Final = 400
 
 
-def section(shown: model.Input) -> model.Section:
+def section(source: model.Input) -> model.Section:
     """Make a card for each fault that was seen, what alarms first, and one line for the others."""
-    here = seen(shown.document)
-    most = 1 if shown.brief else len(here)
+    here = seen(source.document)
+    most = 1 if source.brief else len(here)
     blocks: list[model.Block] = [*map(_card, here[:most])]
     if (more := len(here) - most) > 0:
         blocks.append(model.Paragraph((f"and {more} more: ", model.code("gpud doctor"))))
-    others = [fault for fault in shown.document.known_faults if fault.state != SEEN]
-    if others and not shown.brief:
+    others = [fault for fault in source.document.known_faults if fault.state != SEEN]
+    if others and not source.brief:
         blocks += _advice(others)
     return model.Section("faults", "Known faults", blocks, wide=True)
 

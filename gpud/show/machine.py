@@ -27,9 +27,9 @@ SHORT: Final = 400
 """Characters of a detail in a narrow column."""
 
 
-def docker(shown: model.Input) -> model.Section:
+def docker(source: model.Input) -> model.Section:
     """Make what root says of dockerd and GPU containers, or why nothing is known."""
-    document = shown.document
+    document = source.document
     root = document.root
     if root is None:
         health = document.health.get("root", Health())
@@ -39,7 +39,7 @@ def docker(shown: model.Input) -> model.Section:
     blocks: list[model.Block] = [
         model.Pairs(list(_dockerd(root.dockerd, privileged=root.privileged)))
     ]
-    if root.dockerd.detail and not shown.brief:
+    if root.dockerd.detail and not source.brief:
         blocks.append(model.Paragraph(model.Prose(root.dockerd.detail), "lines"))
     blocks += model.to_do(root.dockerd.fix)
     blocks.append(model.Detail([model.Pairs(list(_figures(document, root)))]))
@@ -103,13 +103,13 @@ def _change(change: ChangeReport) -> str:
     return f"{kind_words(kind)} {old} -> {new}"
 
 
-def changes(shown: model.Input) -> model.Section:
+def changes(source: model.Input) -> model.Section:
     """Make the latest changes, the newest first; the history has all of them."""
     rows = [
         (model.Timestamp(at_s), model.Prose(", ".join(words), SHORT))
-        for at_s, words in reversed(grouped_changes(shown.document))
+        for at_s, words in reversed(grouped_changes(source.document))
     ]
-    limit, more = 1 if shown.brief else 3, model.Link("/api/v1/events", "/api/v1/events")
+    limit, more = 1 if source.brief else 3, model.Link("/api/v1/events", "/api/v1/events")
     columns = model.headings("when", "what")
     table = model.Table("events", "What changed", columns, rows, (), 50, limit, more)
     nothing = model.Detail(
@@ -118,9 +118,9 @@ def changes(shown: model.Input) -> model.Section:
     return model.Section("events", "Changes", [table if rows else nothing])
 
 
-def skips(shown: model.Input) -> model.Section:
+def skips(source: model.Input) -> model.Section:
     """Make what is being skipped now, how often in a row, and why."""
-    document = shown.document
+    document = source.document
     cuda = document.health.get("cuda")
     vain = "no_gpu" if cuda and not cuda.level and cuda.reason else None  # none to wait for
     rows = [
@@ -134,7 +134,7 @@ def skips(shown: model.Input) -> model.Section:
         if skip.reason != vain
     ]
     columns = model.headings("probe", "on", "because", "in a row", numbers={"in a row"})
-    more, limit = model.code("gpud status | less"), 3 if shown.brief else 60
+    more, limit = model.code("gpud status | less"), 3 if source.brief else 60
     table = model.Table("skips", "Skipped now", columns, rows, terminal=limit, more=more)
     nothing = model.Detail([model.Paragraph("Every run that is due is made.", "quiet")])
     return model.Section("skips", "Skipped", [table if rows else nothing])
@@ -145,19 +145,19 @@ def _because(skip: SkippedProbe) -> model.Text:
     return words if skip.next_s is None else (words, ": next at ", model.Timestamp(skip.next_s))
 
 
-def health(shown: model.Input) -> model.Section:
+def health(source: model.Input) -> model.Section:
     """Make a row for all components that say the same, those that are not well first.
 
     The brief form has no row for those that are well: its first line says so.
     """
     alike: dict[tuple[int, str, str, str | None], list[str]] = {}
     since_s: dict[tuple[int, str, str, str | None], float] = {}
-    for name, part in sorted(shown.document.health.items()):
+    for name, part in sorted(source.document.health.items()):
         level, fix = part.level, part.fix
         word = spaced(part.reason) if not level and part.reason else HEALTH[level]
         why = part.detail or (part.why if level else "")
         key: tuple[int, str, str, str | None] = (int(level), word, why, fix)
-        if shown.brief and level == Level.OK:
+        if source.brief and level == Level.OK:
             if word == HEALTH[Level.OK]:
                 continue
             key = (level, word, "", None)
@@ -184,9 +184,9 @@ def health(shown: model.Input) -> model.Section:
     return model.Section("health", "Health", [table if rows else nothing], wide=True)
 
 
-def cost(shown: model.Input) -> model.Section:
+def cost(source: model.Input) -> model.Section:
     """Make gpud's own cost since the agent started, and where its page is."""
-    document, counters = shown.document, shown.document.counters
+    document, counters = source.document, source.document.counters
     running_s = max(document.written_s - document.started_s - counters.paused_s, 0.0)
     facts = [
         model.Pair("GPU time", _share(counters.gpu_seconds, running_s, "of one GPU")),

@@ -24,27 +24,27 @@ BRIEF: Final = frozenset(
 """Sections of a screen that is not high enough for all of them."""
 
 
-def sections(shown: model.Input) -> list[model.Section]:
+def sections(source: model.Input) -> list[model.Section]:
     """Make every section that has something to show, in the order of page and screen.
 
     Health comes first where a part is not well, for it has the reason; so do known faults that were
     seen.
     """
-    health, is_well = machine.health(shown), shown.document.state == "ok"
-    faults, any_seen = known_faults.section(shown), known_faults.seen(shown.document)
+    health, is_well = machine.health(source), source.document.state == "ok"
+    faults, any_seen = known_faults.section(source), known_faults.seen(source.document)
     made = (
-        alerts(shown.document, limit=3 if shown.brief else 20),
+        alerts(source.document, limit=3 if source.brief else 20),
         *((faults,) if any_seen else ()),
         *(() if is_well else (health,)),
-        figures.section(shown),
-        gpus.section(shown),
-        machine.docker(shown),
-        machine.changes(shown),
-        figures.drivers(shown),
-        machine.skips(shown),
+        figures.section(source),
+        gpus.section(source),
+        machine.docker(source),
+        machine.changes(source),
+        figures.drivers(source),
+        machine.skips(source),
         *((health,) if is_well else ()),
         *(() if any_seen else (faults,)),
-        machine.cost(shown),
+        machine.cost(source),
     )
     return [section for section in made if section.blocks]
 

@@ -63,8 +63,8 @@ main(words, WHEELS)
 def script(modules: Mapping[str, bytes], wheels: Mapping[Path, str]) -> bytes:
     """Return the script for some modules, by path, and wheels with their hashes."""
     sources = {_name(path): text.decode() for path, text in modules.items()}
-    found = {str(path): digest for path, digest in wheels.items()}
-    return SCRIPT.format(modules=json.dumps(sources), wheels=json.dumps(found)).encode()
+    digests = {str(path): digest for path, digest in wheels.items()}
+    return SCRIPT.format(modules=json.dumps(sources), wheels=json.dumps(digests)).encode()
 
 
 def line(python: Path, path: Path, text: bytes, words: Sequence[str]) -> list[str]:
@@ -87,18 +87,18 @@ def _name(path: str) -> str:
 
 ALWAYS: Final = (1980, 1, 1, 0, 0, 0)
 """The time of every file, so that the same files are the same wheel."""
-KEPT: Final = ("METADATA", "WHEEL", "entry_points.txt")
+WHEEL_FILES: Final = ("METADATA", "WHEEL", "entry_points.txt")
 """Files of the dist-info that a wheel has; the others are the installer's."""
 
 
 def repacked(folder: Path) -> Path:
     """Write the wheel into a folder. Errors: ``PackageNotFoundError``, ``OSError``."""
-    found = metadata.distribution("gpud")
-    info = f"gpud-{found.version}.dist-info"
-    wheel = folder / f"gpud-{found.version}-py3-none-any.whl"
+    distribution = metadata.distribution("gpud")
+    info = f"gpud-{distribution.version}.dist-info"
+    wheel = folder / f"gpud-{distribution.version}-py3-none-any.whl"
     record = []
     with zipfile.ZipFile(wheel, "w") as archive:
-        for name, text in sorted(_files(found, info)):
+        for name, text in sorted(_files(distribution, info)):
             digest = base64.urlsafe_b64encode(hashlib.sha256(text).digest()).rstrip(b"=").decode()
             record.append(f"{name},sha256={digest},{len(text)}\n")
             archive.writestr(_entry(name), text)
@@ -113,10 +113,10 @@ def _entry(name: str) -> zipfile.ZipInfo:
     return entry
 
 
-def _files(found: metadata.Distribution, info: str) -> Iterator[tuple[str, bytes]]:
-    for file in found.files or ():
+def _files(distribution: metadata.Distribution, info: str) -> Iterator[tuple[str, bytes]]:
+    for file in distribution.files or ():
         name = file.as_posix()
         inside = name.removeprefix(f"{info}/")
         ours = name.startswith("gpud/") and not name.endswith(".pyc")
-        if ours or (inside != name and (inside in KEPT or inside.startswith("licenses/"))):
+        if ours or (inside != name and (inside in WHEEL_FILES or inside.startswith("licenses/"))):
             yield name, file.read_binary()

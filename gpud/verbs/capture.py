@@ -112,7 +112,7 @@ async def record(settings: Settings, config: Path) -> dict[str, Any]:
     """
     unanswered: dict[str, str] = {}
 
-    async def asked(part: str, command: Sequence[str], *, kill: bool = True) -> Any:  # noqa: ANN401  # any JSON
+    async def ask(part: str, command: Sequence[str], *, kill: bool = True) -> Any:  # noqa: ANN401  # any JSON
         try:
             return await _answer(command, kill=kill)
         except (OSError, ValueError) as error:
@@ -120,8 +120,8 @@ async def record(settings: Settings, config: Path) -> dict[str, Any]:
             return None
 
     ours = (*PYTHON, "gpud", "--home", settings.home, "--config", str(config))
-    status = await asked("status", (*ours, "status", "--json"))
-    doctor = await asked("doctor", (*ours, "doctor", "--json"))
+    status = await ask("status", (*ours, "status", "--json"))
+    doctor = await ask("doctor", (*ours, "doctor", "--json"))
     nvml = None
     if words := hang_of(settings, status):
         unanswered["nvml"] = words
@@ -129,7 +129,7 @@ async def record(settings: Settings, config: Path) -> dict[str, Any]:
         leave = settings.cuda.leaves_hung(platform.facts(settings.sysroot).get("kernel", ""))
         alarm = ("--budget-s=0",) if leave else ()
         helper = (*PYTHON, "gpud.agent.telemetry.nvml", "--record", *alarm, *candidates(settings))
-        nvml = await asked("nvml", helper, kill=not leave)
+        nvml = await ask("nvml", helper, kill=not leave)
     root = Path(settings.sysroot)
     texts = {path: regular_file.text(root / path.lstrip("/")) for path in TEXTS}
     return {
@@ -155,8 +155,8 @@ def hang_of(settings: Settings, status: Mapping[str, Any] | None) -> str | None:
     except GpudError:  # of another release
         return None
     if not report.started_s:
-        left = gpu_lock.holder_elsewhere(Path(settings.run_dir, "agent", NVML_LOCK))
-        return f"not asked: {left} stays in a call of NVML" if left else None
+        holder = gpu_lock.holder_elsewhere(Path(settings.run_dir, "agent", NVML_LOCK))
+        return f"not asked: {holder} stays in a call of NVML" if holder else None
     nvml, breaker = report.telemetry.sources.get("nvml"), report.breaker
     hangs = breaker is not None and breaker.state in {State.OPEN, State.HALF_OPEN, State.STUCK}
     return LEFT_ALONE if hangs or (nvml and nvml.reason in {"hung", "stuck"}) else None

@@ -83,9 +83,9 @@ def _run(options: argparse.Namespace, words: Sequence[str]) -> int:
         plan = argparse.Namespace(**{**vars(options), "dry_run": True})
         if code := install(plan, source, COMMAND):
             return code
-        found = _packages(options, source, scratch)
-        whose = ["--user", options.user or people.caller()]
-        return _as_root(source, found, options, [*whose, *words])
+        packages = _packages(options, source, scratch)
+        owner = ["--user", options.user or people.caller()]
+        return _as_root(source, packages, options, [*owner, *words])
 
 
 def _packages(options: argparse.Namespace, source: Wheel, scratch: Path) -> dict[Path, str]:
@@ -110,8 +110,8 @@ def _as_root(
     words: Sequence[str],
 ) -> int:
     """Let root run the installer of these packages, with one password at most."""
-    python, found = pythons.of_root(), {source.path: wheels.digest(source.path), **packages}
-    text = bundle.script(source.installer(), found)
+    python, packages = pythons.of_root(), {source.path: wheels.digest(source.path), **packages}
+    text = bundle.script(source.installer(), packages)
     path = source.path.with_name("gpud-install.py")
     path.write_bytes(text)
     digest = hashlib.sha256(text).hexdigest()

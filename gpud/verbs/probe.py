@@ -160,8 +160,8 @@ class ProbeProgress:
 
     def interrupted(self) -> None:
         """Say what becomes of the run that was going on."""
-        left = "a process that measures is left alone and ends by itself"
-        where = f" in {self._label}; {left}" if self._label else ""
+        note = "a process that measures is left alone and ends by itself"
+        where = f" in {self._label}; {note}" if self._label else ""
         self.say(f"gpud: interrupted{where}")
 
     def say(self, words: str) -> None:

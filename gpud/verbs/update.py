@@ -38,19 +38,19 @@ def run(options: argparse.Namespace, _: Place) -> int:
     """Print what is newer. Errors: ``GpudError`` where there is nothing to compare with."""
     with tempfile.TemporaryDirectory(prefix="gpud-update-") as folder:
         place = _fetched(Path(folder)) if options.wheelhouse is None else Path(options.wheelhouse)
-        found = {
+        wheels_by_number = {
             _number(name[1]): each
             for each in place.glob("*.whl")
             if (name := NAME.fullmatch(each.name))
         }
-        if not found:
+        if not wheels_by_number:
             raise GpudError(f"there is no wheel of gpud in {place}", fix=OWN_FOLDER)
-        newest = max(found)
+        newest = max(wheels_by_number)
         try:
-            changes = Wheel(found[newest]).read("CHANGELOG.md").decode()
+            changes = Wheel(wheels_by_number[newest]).read("CHANGELOG.md").decode()
         except (KeyError, zipfile.BadZipFile) as error:
             raise GpudError(
-                f"{found[newest].name} is not of this project", fix=OWN_FOLDER
+                f"{wheels_by_number[newest].name} is not of this project", fix=OWN_FOLDER
             ) from error
     here = _number(gpud.__version__)
     if newest <= here:
@@ -67,8 +67,8 @@ def news(changes: str, above: tuple[int, ...], upto: tuple[int, ...]) -> str:
     """Return the sections of a changelog for the versions between two, the second included."""
     _, *parts = HEADING.split(changes)
     sections = zip(parts[::2], parts[1::2], strict=True)
-    wanted = (f"{number}{text}" for number, text in sections if above < _number(number) <= upto)
-    return "".join(wanted).strip() or "The changelog does not say what it changes."
+    newer = (f"{number}{text}" for number, text in sections if above < _number(number) <= upto)
+    return "".join(newer).strip() or "The changelog does not say what it changes."
 
 
 def _number(version: str) -> tuple[int, ...]:

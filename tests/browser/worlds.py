@@ -173,9 +173,9 @@ def readings(name: str) -> tuple[Reading, ...]:
         "remapped_rows_failed": 0.0,
     }
     return tuple(
-        replace(one, value=calm.get(one.field, one.value))
-        for one in snapshots.READINGS
-        if one.field not in {"xids", "xid_last"}
+        replace(each, value=calm.get(each.field, each.value))
+        for each in snapshots.READINGS
+        if each.field not in {"xids", "xid_last"}
     )
 
 
@@ -184,9 +184,9 @@ def fine(name: str = DEVICE.name) -> Snapshot:
     device = replace(DEVICE, name=name)
     standing = {
         key: replace(
-            one, open=(), level=LEVELS[key.probe][key.mode][0], slowdown=1.004, verdict=None
+            each, open=(), level=LEVELS[key.probe][key.mode][0], slowdown=1.004, verdict=None
         )
-        for key, one in usual_streams().items()
+        for key, each in usual_streams().items()
     }
     driver = ChangeReport("driver_version", "566.36", "572.16", WALL_S - 9.25 * 86400, "boot")
     return folded(
@@ -279,17 +279,17 @@ def slower(alert: Alert, since_s: float, kind: ChangeKind) -> Snapshot:
 
     streams = {
         key: replace(
-            one,
-            level=LEVELS[key.probe][key.mode][0] * (past.SLOWER if one.open else 1.0),
-            open=tuple(map(dated, one.open)),
+            each,
+            level=LEVELS[key.probe][key.mode][0] * (past.SLOWER if each.open else 1.0),
+            open=tuple(map(dated, each.open)),
         )
-        for key, one in usual_streams().items()
+        for key, each in usual_streams().items()
     }
     evidence = tuple(
         structs.replace(
-            one, stream=structs.replace(one.stream, gpu=DEVICE.uuid), since_s=since_s, kind=kind
+            each, stream=structs.replace(each.stream, gpu=DEVICE.uuid), since_s=since_s, kind=kind
         )
-        for one in alert.evidence
+        for each in alert.evidence
     )
     fix = wording.fix(alert.causes, Platform.WSL2, alert.fingerprint[: alerts.SHORT])
     alert = structs.replace(alert, evidence=evidence, starts_s=at_s, updated_s=at_s, fix=fix)
@@ -309,7 +309,7 @@ def hot() -> Snapshot:
         "throttle_reasons": "thermal",
     }
     read = tuple(
-        replace(one, value=warm.get(one.field, one.value)) for one in readings(DEVICE.name)
+        replace(each, value=warm.get(each.field, each.value)) for each in readings(DEVICE.name)
     )
     skipped = tuple(
         run_skipped(probe, Skip.GPU_HOT, WALL_S - 3600, DEVICE.uuid, starving=True)

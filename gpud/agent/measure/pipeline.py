@@ -389,7 +389,7 @@ class Pipeline:
     @property
     def _container_measures(self) -> bool:
         """Whether a container measures the GPU."""
-        return containers.taken(self._board.read().root.report)
+        return containers.measuring(self._board.read().root.report)
 
     def _with_machine_versions(self, report: RunReport) -> RunReport:
         """Add the driver and machine to a run; what the child itself has seen is closer."""

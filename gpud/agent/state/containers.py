@@ -60,7 +60,7 @@ def run_report(run: ContainerRun, device: Device | None) -> RunReport:
     )
 
 
-def taken(root: RootReport | None) -> bool:
+def measuring(root: RootReport | None) -> bool:
     """Say whether a container measures, or is about to: two runs at once would both be wrong."""
     report = None if root is None else root.containers
     return report is not None and report.stage in (ProbeStage.ANNOUNCED, ProbeStage.RUNNING)

@@ -60,7 +60,7 @@ class Life:
             self.history, self.board, lambda: Instant(self.at_s, self.at_s), self.boot_id
         )
 
-    def says(self, version: str | None, times: int = 2) -> None:
+    def nvml_answers(self, version: str | None, times: int = 2) -> None:
         """NVML answers, or is not there."""
         for _ in range(times):
             self.at_s += 1
@@ -91,7 +91,7 @@ class Life:
             post(self.board, inventory_taken(inventory, self.at_s, self.at_s))
             self.changes.compare()
 
-    def told(self, kind: str = "driver_version") -> list[tuple[str | None, str | None]]:
+    def shown_changes(self, kind: str = "driver_version") -> list[tuple[str | None, str | None]]:
         return [(c.old, c.new) for c in self.board.read().changes.latest if c.kind == kind]
 
     def counted(self, kind: str = "driver_version") -> int:
@@ -111,7 +111,7 @@ async def life(
         await (made.history.ask(Store.close) if killed else made.history.close())
 
 
-def kept(folder: Path, *kinds: str) -> list[tuple[object, object]]:
+def stored(folder: Path, *kinds: str) -> list[tuple[object, object]]:
     store = Store(folder)
     entries = store.read(queries.events, Window(kinds=kinds or ("driver_version",)))
     store.close()
@@ -120,52 +120,52 @@ def kept(folder: Path, *kinds: str) -> list[tuple[object, object]]:
 
 def test_a_driver_swapped_while_gpud_runs_is_told_counted_and_kept(tmp_path: Path) -> None:
     async def story() -> None:
-        async with life(tmp_path) as one:
-            one.says("572.16")
-            assert (one.told(), one.counted()) == ([], 0)  # a first sight is no change
-            one.says("576.02")
-            assert (one.told(), one.counted()) == ([("572.16", "576.02")], 1)
+        async with life(tmp_path) as agent:
+            agent.nvml_answers("572.16")
+            assert (agent.shown_changes(), agent.counted()) == ([], 0)  # a first sight is no change
+            agent.nvml_answers("576.02")
+            assert (agent.shown_changes(), agent.counted()) == ([("572.16", "576.02")], 1)
 
     asyncio.run(story())
-    assert kept(tmp_path) == [(None, "572.16"), ("572.16", "576.02")]
+    assert stored(tmp_path) == [(None, "572.16"), ("572.16", "576.02")]
 
 
 def test_a_driver_swapped_while_gpud_is_down_is_told_at_the_first_sight(tmp_path: Path) -> None:
     async def story() -> None:
-        async with life(tmp_path) as one:
-            one.says("572.16")
-        async with life(tmp_path, "boot-2") as one:
-            assert one.told() == []
-            one.says("576.02")
-            assert (one.told(), one.counted()) == ([("572.16", "576.02")], 1)
-            assert one.told("boot_id") == [("boot-1", "boot-2")]
-        async with life(tmp_path, "boot-2") as one:
-            one.says("576.02", times=5)
-            assert one.told() == [("572.16", "576.02")]  # known from the history ...
-            assert one.counted() == 0  # ... and not counted again
+        async with life(tmp_path) as agent:
+            agent.nvml_answers("572.16")
+        async with life(tmp_path, "boot-2") as agent:
+            assert agent.shown_changes() == []
+            agent.nvml_answers("576.02")
+            assert (agent.shown_changes(), agent.counted()) == ([("572.16", "576.02")], 1)
+            assert agent.shown_changes("boot_id") == [("boot-1", "boot-2")]
+        async with life(tmp_path, "boot-2") as agent:
+            agent.nvml_answers("576.02", times=5)
+            assert agent.shown_changes() == [("572.16", "576.02")]  # known from the history ...
+            assert agent.counted() == 0  # ... and not counted again
 
     asyncio.run(story())
-    assert kept(tmp_path) == [(None, "572.16"), ("572.16", "576.02")]
-    assert kept(tmp_path, "boot_id") == [(None, "boot-1"), ("boot-1", "boot-2")]
+    assert stored(tmp_path) == [(None, "572.16"), ("572.16", "576.02")]
+    assert stored(tmp_path, "boot_id") == [(None, "boot-1"), ("boot-1", "boot-2")]
 
 
 def test_killed_between_sight_and_writing_it_is_found_again_and_not_doubled(tmp_path: Path) -> None:
     async def story() -> None:
-        async with life(tmp_path) as one:
-            one.says("572.16")
-        async with life(tmp_path, killed=True) as one:
-            one.says("576.02")
-            assert one.counted() == 1
-        assert kept(tmp_path) == [(None, "572.16")]
-        async with life(tmp_path) as one:
-            one.says("576.02")
-            assert one.counted() == 1
-        async with life(tmp_path) as one:
-            one.says("576.02")
-            assert one.counted() == 0
+        async with life(tmp_path) as agent:
+            agent.nvml_answers("572.16")
+        async with life(tmp_path, killed=True) as agent:
+            agent.nvml_answers("576.02")
+            assert agent.counted() == 1
+        assert stored(tmp_path) == [(None, "572.16")]
+        async with life(tmp_path) as agent:
+            agent.nvml_answers("576.02")
+            assert agent.counted() == 1
+        async with life(tmp_path) as agent:
+            agent.nvml_answers("576.02")
+            assert agent.counted() == 0
 
     asyncio.run(story())
-    assert kept(tmp_path) == [(None, "572.16"), ("572.16", "576.02")]
+    assert stored(tmp_path) == [(None, "572.16"), ("572.16", "576.02")]
 
 
 @pytest.mark.parametrize("at_start", [True, False])
@@ -177,62 +177,62 @@ def test_change_of_while_the_history_is_away_is_written_when_it_is_back(
     folder.mkdir()
 
     async def story() -> None:
-        async with life(folder) as one:
-            one.says("572.16")
+        async with life(folder) as agent:
+            agent.nvml_answers("572.16")
         if at_start:
             folder.rename(away)
-            one = Life(History(folder))
-            task = asyncio.create_task(one.changes.run())
+            agent = Life(History(folder))
+            task = asyncio.create_task(agent.changes.run())
             with pytest.raises(StoreError):
-                await one.changes.begin()
+                await agent.changes.begin()
         else:
-            one = Life(History(folder))
-            await one.changes.begin()
-            task = asyncio.create_task(one.changes.run())
-            await one.history.ask(Store.close)
+            agent = Life(History(folder))
+            await agent.changes.begin()
+            task = asyncio.create_task(agent.changes.run())
+            await agent.history.ask(Store.close)
             folder.rename(away)
-            one.says("576.02")
+            agent.nvml_answers("576.02")
             for _ in range(2):  # the open file is gone, and then there is none to open
                 with contextlib.suppress(StoreError):
-                    await one.history.append()
-            assert one.told() == [("572.16", "576.02")]
+                    await agent.history.append()
+            assert agent.shown_changes() == [("572.16", "576.02")]
         away.rename(folder)
-        one.says("576.02")
+        agent.nvml_answers("576.02")
         if at_start:
-            await one.changes.begin()
-            one.says("576.02")
-        await one.history.append()
-        assert (one.told(), one.counted()) == ([("572.16", "576.02")], 1)
+            await agent.changes.begin()
+            agent.nvml_answers("576.02")
+        await agent.history.append()
+        assert (agent.shown_changes(), agent.counted()) == ([("572.16", "576.02")], 1)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await one.history.close()
+        await agent.history.close()
 
     asyncio.run(story())
-    assert kept(folder) == [(None, "572.16"), ("572.16", "576.02")]
+    assert stored(folder) == [(None, "572.16"), ("572.16", "576.02")]
 
 
 def test_a_lost_gpu_is_missed_by_the_next_life_too_until_it_is_forgotten(tmp_path: Path) -> None:
     async def story() -> None:
-        async with life(tmp_path) as one:
-            one.lists(listed("A", "B"))
-            one.lists(listed("B"), times=1)
-            assert one.told("gpus") == []  # it may be back in a moment ...
-            assert one.board.read().health["devices"].level is Level.FAILED  # ... and is missing
-            one.lists(listed("B"), times=1)
-            assert one.told("gpus") == [("A,B", "B")]
-        async with life(tmp_path) as one:
-            one.lists(listed("B"))
-            health = one.board.read().health["devices"]
+        async with life(tmp_path) as agent:
+            agent.lists(listed("A", "B"))
+            agent.lists(listed("B"), times=1)
+            assert agent.shown_changes("gpus") == []  # it may be back in a moment ...
+            assert agent.board.read().health["devices"].level is Level.FAILED  # ... and is missing
+            agent.lists(listed("B"), times=1)
+            assert agent.shown_changes("gpus") == [("A,B", "B")]
+        async with life(tmp_path) as agent:
+            agent.lists(listed("B"))
+            health = agent.board.read().health["devices"]
             assert (health.level, health.reason) == (Level.FAILED, "gpu_vanished")
             assert "card A, A" in (health.detail or "")
             assert "1970-01-01 00:01" in (health.detail or "")  # since it was lost, not since now
-            await one.changes.forget({"A": one.board.read().changes.expected["A"]}, uid=7)
-            kept = (await one.history.read(queries.gpu_events))[-1]
-            assert (kept.kind, kept.body["uuid"], kept.body["uid"]) == (GPU_FORGOTTEN, "A", 7)
-            assert one.board.read().health["devices"].level is Level.OK
-        async with life(tmp_path) as one:
-            one.lists(listed("B"))
-            assert one.board.read().health["devices"].level is Level.OK
+            await agent.changes.forget({"A": agent.board.read().changes.expected["A"]}, uid=7)
+            stored = (await agent.history.read(queries.gpu_events))[-1]
+            assert (stored.kind, stored.body["uuid"], stored.body["uid"]) == (GPU_FORGOTTEN, "A", 7)
+            assert agent.board.read().health["devices"].level is Level.OK
+        async with life(tmp_path) as agent:
+            agent.lists(listed("B"))
+            assert agent.board.read().health["devices"].level is Level.OK
 
     asyncio.run(story())
 
@@ -240,7 +240,7 @@ def test_a_lost_gpu_is_missed_by_the_next_life_too_until_it_is_forgotten(tmp_pat
 EMPTY = made("1", 0.0, platform={"kernel": "6.6.87.2-microsoft-standard-WSL2", "wsl": "2"})
 
 
-def told(source: str, taken_s: float = 1.0, **fields: str | Absent) -> Event:
+def machine_answer(source: str, taken_s: float = 1.0, **fields: str | Absent) -> Event:
     readings = tuple(Reading(None, name, value, source) for name, value in fields.items())
     answer = Answer(source, LEVELS.index(source), taken_s, taken_s, readings)
     return source_answered(answer, taken_s)
@@ -252,8 +252,10 @@ def shown(source: str, *uuids: str) -> Event:
 
 
 def test_each_fact_comes_with_the_level_of_its_source_and_the_moment_it_looked() -> None:
-    snapshot = told("nvml", driver_version="572.16", nvml_version="570.86.09")(EMPTY)
-    snapshot = told("dxg", 2.0, driver_folder="nv_dispi.inf_amd64_1", exposed="yes")(snapshot)
+    snapshot = machine_answer("nvml", driver_version="572.16", nvml_version="570.86.09")(EMPTY)
+    snapshot = machine_answer("dxg", 2.0, driver_folder="nv_dispi.inf_amd64_1", exposed="yes")(
+        snapshot
+    )
     snapshot = platform_read({"wsl_version": "2.6.1.0"}, 1.0)(snapshot)
     assert facts(snapshot, 3.0, "boot") == {
         "driver_version": Fact("572.16", 5, 1.0),
@@ -266,7 +268,7 @@ def test_each_fact_comes_with_the_level_of_its_source_and_the_moment_it_looked()
 
 
 def test_a_reason_and_a_stale_value_are_no_facts() -> None:
-    snapshot = told("nvml", driver_version=Absent.FAILED, cuda_version="12.8")(EMPTY)
+    snapshot = machine_answer("nvml", driver_version=Absent.FAILED, cuda_version="12.8")(EMPTY)
     assert facts(snapshot, 1.0, "").keys() == {"cuda_version", "kernel"}
     assert facts(snapshot, 1e6, "").keys() == {"kernel"}
 
@@ -297,7 +299,7 @@ def test_of_the_others_the_best_alone_names_the_gpus() -> None:
 
 
 def test_a_run_is_kept_with_what_was_known_and_nothing_else() -> None:
-    snapshot = told("nvml", driver_version="572.16", cuda_version="12.8")(EMPTY)
+    snapshot = machine_answer("nvml", driver_version="572.16", cuda_version="12.8")(EMPTY)
     snapshot = platform_read({"windows_build": "10.0.26100.4349"}, 1.0)(snapshot)
     assert run_conditions(snapshot, 1.0) == {
         "driver_version": "572.16",

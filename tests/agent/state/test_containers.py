@@ -38,14 +38,14 @@ BROKEN = ContainerFailure(
     Reason.TOOLKIT_MISSING, "could not select device driver", advice="install it"
 )
 assert snapshots.ROOT.containers is not None
-SAID: ContainersReport = snapshots.ROOT.containers
-assert SAID.run is not None
-RUN: ContainerRun = SAID.run
+REPORT: ContainersReport = snapshots.ROOT.containers
+assert REPORT.run is not None
+RUN: ContainerRun = REPORT.run
 
 
-def heard(snapshot: Snapshot, beat_s: float = 99.0, **changes: Any) -> Snapshot:
+def after_report(snapshot: Snapshot, beat_s: float = 99.0, **changes: Any) -> Snapshot:
     root = structs.replace(
-        snapshots.ROOT, beat_s=beat_s, containers=structs.replace(SAID, **changes)
+        snapshots.ROOT, beat_s=beat_s, containers=structs.replace(REPORT, **changes)
     )
     return root_read(root, None, 5.0)(snapshot)
 
@@ -78,7 +78,7 @@ def test_a_root_that_reports_no_containers_takes_the_figure_and_the_counts_with_
 
 
 def test_a_failed_container_beside_a_good_probe_is_the_toolkits_fault() -> None:
-    after = heard(snapshots.full(), **failed())
+    after = after_report(snapshots.full(), **failed())
     assert after.root.comparison is not None
     assert after.root.comparison.verdict is ContainerVerdict.ONLY_CONTAINER_FAILS
     health = after.health["containers"]
@@ -87,25 +87,25 @@ def test_a_failed_container_beside_a_good_probe_is_the_toolkits_fault() -> None:
     assert "look at the toolkit" in health.detail
     assert health.fix == "install it"
     assert after.measure.probes[KEY].samples == ()
-    assert after.measure.probes[KEY].last_success_s == SAID.last_success_s
+    assert after.measure.probes[KEY].last_success_s == REPORT.last_success_s
 
 
 def test_a_failed_container_beside_a_failed_probe_is_the_drivers_fault() -> None:
     lost = Failure(Reason.DEVICE_LOST, "gone")
-    after = heard(nbody(60.0, lost)(snapshots.full()), **failed())
+    after = after_report(nbody(60.0, lost)(snapshots.full()), **failed())
     assert after.root.comparison is not None
     assert after.root.comparison.verdict is ContainerVerdict.BOTH_FAIL
     assert after.health["containers"].level is Level.DEGRADED
 
 
 def test_what_was_found_within_the_hour_holds_until_the_next_container_run() -> None:
-    paired = heard(snapshots.full())
+    paired = after_report(snapshots.full())
     assert paired.root.comparison is not None
     assert paired.root.comparison.ratio == pytest.approx(0.8)
-    later = heard(nbody(9000.0, rate=1e12)(paired), beat_s=9001.0)
+    later = after_report(nbody(9000.0, rate=1e12)(paired), beat_s=9001.0)
     assert later.root.comparison == paired.root.comparison
     fresh = structs.replace(RUN, finished_mono_s=9010.0)
-    assert heard(later, beat_s=9011.0, run=fresh).root.comparison != paired.root.comparison
+    assert after_report(later, beat_s=9011.0, run=fresh).root.comparison != paired.root.comparison
 
 
 FIGURE = ContainerFigure(

@@ -38,7 +38,9 @@ def listed(*uuids: str) -> Inventory:
     return Inventory(tuple(device(i, uuid, ord(uuid[-1])) for i, uuid in enumerate(uuids)))
 
 
-def told(index: int, uuid: str | Absent, bus: str = "", value: float = 1.0) -> tuple[Reading, ...]:
+def nvml_readings(
+    index: int, uuid: str | Absent, bus: str = "", value: float = 1.0
+) -> tuple[Reading, ...]:
     return (
         Reading(index, "uuid", uuid, "nvml"),
         Reading(index, "pci_bus_id", bus or Absent.UNSUPPORTED, "nvml"),
@@ -68,10 +70,18 @@ def test_a_gpu_that_moves_up_keeps_its_number_and_a_newcomer_gets_a_fresh_one() 
 @pytest.mark.parametrize(
     ("listed_gpus", "readings", "by_number"),
     [
-        ("AB", (*told(0, "B", value=7.0), *told(1, "A", value=9.0)), {1: 7.0, 0: 9.0}),
-        ("AB", told(0, Absent.UNSUPPORTED, "00000000:42:00.0"), {1: 1.0}),
-        ("AB", (*told(0, "A", value=7.0), *told(1, "A", value=9.0)), {0: 7.0}),
-        ("B", (*told(0, Absent.UNSUPPORTED, value=7.0), *told(1, "B", value=9.0)), {0: 9.0}),
+        (
+            "AB",
+            (*nvml_readings(0, "B", value=7.0), *nvml_readings(1, "A", value=9.0)),
+            {1: 7.0, 0: 9.0},
+        ),
+        ("AB", nvml_readings(0, Absent.UNSUPPORTED, "00000000:42:00.0"), {1: 1.0}),
+        ("AB", (*nvml_readings(0, "A", value=7.0), *nvml_readings(1, "A", value=9.0)), {0: 7.0}),
+        (
+            "B",
+            (*nvml_readings(0, Absent.UNSUPPORTED, value=7.0), *nvml_readings(1, "B", value=9.0)),
+            {0: 9.0},
+        ),
     ],
     ids=["by UUID", "by slot", "twins: the first", "claimed twice: the one with a UUID"],
 )
@@ -85,28 +95,28 @@ def test_readings_go_by_uuid_or_slot_and_no_number_to_two_gpus(
 
 
 def test_readings_without_anything_keep_their_index() -> None:
-    known, readings = with_readings({}, told(1, Absent.UNSUPPORTED))
+    known, readings = with_readings({}, nvml_readings(1, Absent.UNSUPPORTED))
     assert power(readings) == {1: 1.0}
     assert known == {}, "a reason is no UUID"
 
 
 def test_a_gpu_whose_slot_nobody_knows_has_no_part_in_another_ones_slot() -> None:
     known = {"A": ListedGpu(0, "", "", cuda=True)}
-    after, readings = with_readings(known, told(3, "B", "00000000:42:00.0"))
+    after, readings = with_readings(known, nvml_readings(3, "B", "00000000:42:00.0"))
     assert power(readings) == {3: 1.0}
     assert after["A"] == known["A"]
 
 
 def test_a_new_card_in_the_slot_of_an_old_one_does_not_go_on_with_its_series() -> None:
     known = with_devices({}, listed("A").devices)
-    after, readings = with_readings(known, told(0, "Z", known["A"].pci_bus_id, value=9.0))
+    after, readings = with_readings(known, nvml_readings(0, "Z", known["A"].pci_bus_id, value=9.0))
     assert power(readings) == {1: 9.0}
     assert after["A"].number == 0
 
 
 def test_what_nvml_shows_first_has_the_same_number_when_cuda_shows_it() -> None:
     known, _ = with_readings(
-        {}, (*told(0, "A", "00000000:41:00.0"), *told(1, "B", "00000000:42:00.0"))
+        {}, (*nvml_readings(0, "A", "00000000:41:00.0"), *nvml_readings(1, "B", "00000000:42:00.0"))
     )
     after = with_devices(known, listed("B").devices)
     assert after["B"] == ListedGpu(1, "card B", "0000:42:00.0", cuda=True)
@@ -115,7 +125,7 @@ def test_what_nvml_shows_first_has_the_same_number_when_cuda_shows_it() -> None:
 
 def test_what_only_nvml_shows_gives_its_number_to_its_own_slot_and_to_no_other() -> None:
     known, _ = with_readings(
-        {}, (*told(0, "X", "00000000:41:00.0"), *told(1, "Y", "00000000:42:00.0"))
+        {}, (*nvml_readings(0, "X", "00000000:41:00.0"), *nvml_readings(1, "Y", "00000000:42:00.0"))
     )
     after = with_devices(known, [device(0, "MIG-1", 0x42)])
     assert {uuid: gpu.number for uuid, gpu in after.items()} == {"X": 0, "MIG-1": 1}
@@ -130,11 +140,11 @@ def test_another_card_in_a_slot_that_cuda_has_listed_is_another_gpu() -> None:
 
 
 def test_a_mig_instance_has_the_number_of_the_card_it_lies_on() -> None:
-    known, _ = with_readings({}, told(0, "GPU-1", "00000000:01:00.0"))
+    known, _ = with_readings({}, nvml_readings(0, "GPU-1", "00000000:01:00.0"))
     mig = device(0, "MIG-7", 1)
     known = with_devices(known, [mig])
     assert list(known) == ["MIG-7"]
-    _, readings = with_readings(known, told(0, "GPU-1", "00000000:01:00.0"))
+    _, readings = with_readings(known, nvml_readings(0, "GPU-1", "00000000:01:00.0"))
     assert power(readings) == {known["MIG-7"].number: 1.0}
 
 
@@ -178,7 +188,10 @@ def test_a_gpu_that_vanished_is_named_until_it_is_back() -> None:
 
 
 def test_a_gpu_that_only_nvml_ever_showed_has_not_vanished_from_cuda() -> None:
-    readings = (*told(0, "A", "00000000:41:00.0"), *told(1, "X", "00000000:58:00.0"))
+    readings = (
+        *nvml_readings(0, "A", "00000000:41:00.0"),
+        *nvml_readings(1, "X", "00000000:58:00.0"),
+    )
     nvml = source_answered(Answer("nvml", 5, 1.0, 1.0, readings), 1.0)
     snapshot = after(nvml, inventory_taken(listed("A"), 2.0))
     assert snapshot.health["devices"].level is Level.OK
@@ -247,9 +260,9 @@ def test_a_value_is_its_own_cards_and_that_of_the_last_answer_whoever_counts_how
             elif reading.field == "uuid":
                 assert numbers[reading.gpu or 0] == reading.value
             else:
-                card, said = divmod(float(reading.value), 100.0)
+                card, of_turn = divmod(float(reading.value), 100.0)
                 assert numbers[reading.gpu or 0] == uuid(CARDS[int(card)])
-                assert said == last[reading.source]
+                assert of_turn == last[reading.source]
 
 
 def test_a_field_that_fails_is_named_with_what_helps_on_that_machine() -> None:

@@ -31,7 +31,7 @@ LOST = KernelTrouble("message_lost", "dxgvmb_send_create_process: create_process
 COUNTS = {"noise": 21, "message_lost": 0, "not_resident": 0, "field_spanning": 1, "unknown": 0}
 
 
-def heard(log: KernelLogReport | None, snapshot: Snapshot | None = None) -> Snapshot:
+def with_kernel_log(log: KernelLogReport | None, snapshot: Snapshot | None = None) -> Snapshot:
     report = structs.replace(snapshots.ROOT, kernel_log=log)
     return root_read(report, None, 1001.0)(snapshot or snapshots.bare())
 
@@ -63,15 +63,15 @@ def test_a_half_open_one_is_on_its_way() -> None:
 
 def test_what_the_kernel_says_is_evidence_for_a_hang_whichever_comes_first() -> None:
     log = KernelLogReport(counts=COUNTS, last=LOST, recent={"message_lost": 1})
-    first = gpu(STUCK, heard(log))
-    second = heard(log, breaker_changed(STUCK, 1000.0)(snapshots.bare())).health["gpu"]
+    first = gpu(STUCK, with_kernel_log(log))
+    second = with_kernel_log(log, breaker_changed(STUCK, 1000.0)(snapshots.bare())).health["gpu"]
     assert first.detail == second.detail
     assert "the kernel's log: dxgvmb_send_create_process" in (first.detail or "")
 
 
 def test_what_the_kernel_said_long_before_is_no_evidence() -> None:
     log = KernelLogReport(counts=COUNTS, last=structs.replace(LOST, at_s=10.0))
-    assert "kernel" not in (gpu(STUCK, heard(log)).detail or "")
+    assert "kernel" not in (gpu(STUCK, with_kernel_log(log)).detail or "")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_the_bus_is_as_well_as_its_recent_lines(
     log = KernelLogReport(
         counts=COUNTS, last=LOST if recent else None, recent=recent, unusual=unusual
     )
-    health = heard(log).health["dxg"]
+    health = with_kernel_log(log).health["dxg"]
     assert (health.level, health.reason) == (level, reason)
     assert (health.fix is None) == (health.detail is None) == (level is Level.OK)
 
@@ -101,6 +101,6 @@ def test_the_bus_is_as_well_as_its_recent_lines(
 def test_without_a_word_from_the_kernel_nothing_is_said_of_the_bus(
     log: KernelLogReport | None,
 ) -> None:
-    known = heard(KernelLogReport(counts=COUNTS))
-    assert "dxg" in known.health
-    assert "dxg" not in heard(log, known).health
+    before = with_kernel_log(KernelLogReport(counts=COUNTS))
+    assert "dxg" in before.health
+    assert "dxg" not in with_kernel_log(log, before).health

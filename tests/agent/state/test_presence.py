@@ -73,7 +73,7 @@ def machine(
     return snapshot
 
 
-def asked(snapshot: Snapshot, inventory: Inventory) -> dict[str, tuple[Level, str | None]]:
+def health_after(snapshot: Snapshot, inventory: Inventory) -> dict[str, tuple[Level, str | None]]:
     health = inventory_taken(inventory, 2.0)(snapshot).health
     return {
         name: (health[name].level, health[name].reason)
@@ -133,7 +133,7 @@ def cuda(reason: str) -> dict[str, tuple[Level, str | None]]:
 def test_health_of_a_machine_on_which_cuda_lists_no_gpu(
     parts: dict[str, Any], failure: Failure, health: dict[str, tuple[Level, str | None]]
 ) -> None:
-    assert asked(machine(**parts), Inventory(failure=failure)) == health
+    assert health_after(machine(**parts), Inventory(failure=failure)) == health
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_what_nvml_has_shown_is_a_gpu_still_when_nvml_itself_is_gone() -> None:
     snapshot = source_answered(Answer("nvml", 5, 1.0, 1.0, shown), 1.0)(snapshot)
     gone = Answer("nvml", 5, 1.5, 1.5, reason="library_missing", detail="d", fix="f")
     snapshot = source_answered(gone, 1.5)(snapshot)
-    assert asked(snapshot, Inventory(failure=MISSING)) == BROKEN
+    assert health_after(snapshot, Inventory(failure=MISSING)) == BROKEN
 
 
 @pytest.mark.parametrize("inventory", [listed("B"), listed("B", "C")])
@@ -226,8 +226,8 @@ def test_a_gpu_that_was_forgotten_is_not_missed_any_more() -> None:
     lost = inventory_taken(Inventory(failure=NONE), 2.0)(before)
     assert lost.health["devices"].level is Level.FAILED
     after = remembered({}, 3.0)(lost)
-    found = {name: after.health[name] for name in NO_GPU}
-    assert {name: (health.level, health.reason) for name, health in found.items()} == NO_GPU
+    healths = {name: after.health[name] for name in NO_GPU}
+    assert {name: (health.level, health.reason) for name, health in healths.items()} == NO_GPU
 
 
 def test_the_history_tells_which_gpus_to_expect_and_since_when_one_is_gone() -> None:

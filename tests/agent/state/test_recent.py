@@ -55,10 +55,10 @@ def test_runs_of_the_small_pace_are_points_and_no_more_than_sixty() -> None:
     snapshot = machine()
     for minute in range(MOST + 5):
         snapshot = launched(snapshot, 60.0 * minute, 1e-6 * (minute + 1))
-    kept = snapshot.measure.recent[SUBMIT]
-    assert len(kept.at_s) == len(kept.medians) == MOST
-    assert kept.at_s[0] == 300.0
-    assert kept.medians[-1] == pytest.approx(65e-6)
+    series = snapshot.measure.recent[SUBMIT]
+    assert len(series.at_s) == len(series.medians) == MOST
+    assert series.at_s[0] == 300.0
+    assert series.medians[-1] == pytest.approx(65e-6)
 
 
 def test_marked_and_failed_runs_and_medians_between_two_humps_are_no_points() -> None:
@@ -78,9 +78,9 @@ def test_a_new_version_of_a_method_begins_anew_and_an_old_one_does_not_come_back
 def test_the_history_comes_before_what_has_come_in_since_and_nothing_counts_twice() -> None:
     snapshot = with_points(machine(), read(SUBMIT, 180.0, 3.0), read(SUBMIT, 240.0, 4.0))
     past = (read(SUBMIT, 180.0, 3.0), read(SUBMIT, 60.0, 1.0), read(SUBMIT, 120.0, 2.0))
-    kept = recent_read(past)(snapshot).measure.recent[SUBMIT]
-    assert kept.at_s == (60.0, 120.0, 180.0, 240.0)
-    assert kept.medians == (1.0, 2.0, 3.0, 4.0)
+    series = recent_read(past)(snapshot).measure.recent[SUBMIT]
+    assert series.at_s == (60.0, 120.0, 180.0, 240.0)
+    assert series.medians == (1.0, 2.0, 3.0, 4.0)
     assert recent_read(())(snapshot).measure.recent == snapshot.measure.recent
 
 
@@ -151,14 +151,14 @@ def recalled(directory: Path, runs: list[Run], spec: ProbeSpec = SMALL) -> dict[
 
 def test_the_newest_clean_runs_come_back_whatever_lies_between(tmp_path: Path) -> None:
     runs = [
-        one
+        each
         for n in range(MOST + 10)
-        for one in (
+        for each in (
             run(BEGUN_S + 60 * n, 1e-6 * (n + 1)),
             run(BEGUN_S + 60 * n + 20, 1.0, flags=(Flag.BUSY,)),
             failed(BEGUN_S + 60 * n + 40),
         )
     ]
-    kept = recalled(tmp_path, runs)[RecentKey("GPU-1", "launch", "submit")]
-    assert kept.at_s == tuple(BEGUN_S + 60.0 * n for n in range(10, MOST + 10))
-    assert max(kept.medians) < 1e-4
+    series = recalled(tmp_path, runs)[RecentKey("GPU-1", "launch", "submit")]
+    assert series.at_s == tuple(BEGUN_S + 60.0 * n for n in range(10, MOST + 10))
+    assert max(series.medians) < 1e-4

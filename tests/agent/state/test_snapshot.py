@@ -104,7 +104,7 @@ def test_health_keeps_its_since_while_nothing_changes_and_renews_it_when_it_does
     assert now.health["store"].since_s == 3.0
 
 
-def said(*readings: Reading, reason: str | None = None, at_s: float = 1.0) -> happened.Event:
+def answer_of(*readings: Reading, reason: str | None = None, at_s: float = 1.0) -> happened.Event:
     return happened.source_answered(
         Answer("nvml", 5, at_s, at_s, readings, reason=reason, detail=reason), at_s
     )
@@ -112,7 +112,7 @@ def said(*readings: Reading, reason: str | None = None, at_s: float = 1.0) -> ha
 
 def test_readings_of_an_older_collection_never_outlive_a_failed_one() -> None:
     reading = Reading(0, "power_watts", 50.0, "nvml")
-    now = folded(said(reading), said(reason="hung", at_s=2.0))
+    now = folded(answer_of(reading), answer_of(reason="hung", at_s=2.0))
     assert current(now.telemetry, 2.0) == ()
     assert now.telemetry.last_success_s == {"nvml": 1.0}
     assert now.telemetry.failures == {("nvml", "hung"): 1}
@@ -124,7 +124,7 @@ def test_a_silent_nvml_is_worse_where_nobody_else_sees_the_gpu() -> None:
     helped = happened.source_answered(Answer("cuda", 2, 1.0, 1.0, (name,)), 1.0)
     exposed = Reading(None, "exposed", "yes", "dxg")
     only_there = happened.source_answered(Answer("dxg", 1, 1.0, 1.0, (exposed,)), 1.0)
-    gone = said(reason="library_missing", at_s=2.0)
+    gone = answer_of(reason="library_missing", at_s=2.0)
     assert folded(only_there, gone).health["nvml"].level is Level.FAILED
     without = folded(only_there, helped, gone).health["nvml"]
     assert (without.level, without.reason) == (Level.DEGRADED, "library_missing")
@@ -169,21 +169,21 @@ def test_only_a_long_pause_is_one_to_resume_from() -> None:
 
 
 def test_what_was_read_before_the_lid_was_closed_is_not_shown_as_what_is_now() -> None:
-    def said(source: str, field: str, value: float | str) -> happened.Event:
+    def answer_of(source: str, field: str, value: float | str) -> happened.Event:
         readings = (Reading(0, field, value, source),)
         return happened.source_answered(
             Answer(source, LEVELS.index(source), 1.0, 1.0, readings, holds_s=330.0), 1.0
         )
 
     before = folded(
-        said("nvidia_smi_exe", "temperature_celsius", 83.0), said("cuda", "name", "card")
+        answer_of("nvidia_smi_exe", "temperature_celsius", 83.0), answer_of("cuda", "name", "card")
     )
     short = happened.clock_jumped(3.0, 5.0, 2.0)(before)
     assert [r.value for r in current(short.telemetry, 3.0)] == ["card", 83.0]
     slept = happened.clock_jumped(28800.0, 28802.0, 2.0)(before)
     assert [r.value for r in current(slept.telemetry, 3.0)] == ["card", Absent.STALE]
     assert slept.telemetry.answers["nvidia_smi_exe"].taken_s == 1.0  # that was the time then
-    again = said("nvidia_smi_exe", "temperature_celsius", 41.0)(slept)
+    again = answer_of("nvidia_smi_exe", "temperature_celsius", 41.0)(slept)
     assert [r.value for r in current(again.telemetry, 3.0)] == ["card", 41.0]
 
 

@@ -72,13 +72,13 @@ class Charts:
                 answer = of_hours if n_series else answer
             return Body.of(answer)
 
-        kept_s = 0.0  # a failure is forgotten at once
+        lifetime_s = 0.0  # a failure is forgotten at once
         try:
             async with self._turn:
                 body = await asyncio.to_thread(read)
-            kept_s = CACHE_S
+            lifetime_s = CACHE_S
         finally:
-            asyncio.get_running_loop().call_later(kept_s, self._answers.pop, query, None)
+            asyncio.get_running_loop().call_later(lifetime_s, self._answers.pop, query, None)
         return body
 
 

@@ -69,7 +69,7 @@ def existing(choice: Choice, snapshot: Snapshot) -> Choice:
     all_streams = streams(snapshot)
     if choice.gpu is not None:
         gpus = sorted({gpu for gpu, _, _ in all_streams})
-        choice = replace(choice, gpu=_whole(with_uuid(choice.gpu, snapshot.gpus), gpus))
+        choice = replace(choice, gpu=_full_uuid(with_uuid(choice.gpu, snapshot.gpus), gpus))
     if not any(choice.fits(parts) for parts in all_streams):
         names = sorted({f"{probe} {mode}" for _, probe, mode in all_streams})
         fix = f"one of: {', '.join(names)}; `gpud baseline show` says more"
@@ -77,7 +77,7 @@ def existing(choice: Choice, snapshot: Snapshot) -> Choice:
     return choice
 
 
-def _whole(prefix: str, gpus: list[str]) -> str:
+def _full_uuid(prefix: str, gpus: list[str]) -> str:
     fitting = [gpu for gpu in gpus if gpu.lower().startswith(prefix.lower())]
     exact = [gpu for gpu in fitting if gpu.lower() == prefix.lower()]
     if len(exact or fitting) == 1:

@@ -133,8 +133,8 @@ def _selection(
     specs: Sequence[ProbeSpec],
 ) -> Selection:
     if request.probes:
-        kept = reader.read(directory, queries.probes)
-        _refuse_unknown("probe", request.probes, {*kept, *(spec.name for spec in specs)})
+        stored = reader.read(directory, queries.probes)
+        _refuse_unknown("probe", request.probes, {*stored, *(spec.name for spec in specs)})
     if request.modes:
         modes = set(reader.read(directory, queries.modes, request.probes))
         for spec in specs:

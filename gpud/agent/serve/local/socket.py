@@ -101,7 +101,7 @@ class SocketServer:
         try:
             limit_s = await self._serve(uid, reader, writer)
             writer.transport.set_write_buffer_limits(0)
-            await _taken(writer, limit_s)
+            await _drained(writer, limit_s)
         except ConnectionError:
             pass  # nobody reads on
         finally:
@@ -124,7 +124,7 @@ class SocketServer:
             own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER)
             writer.transport.set_write_buffer_limits(SMALL_BUFFER)
         work = asyncio.create_task(self._answer(request, uid, writer, limit_s))
-        alive = asyncio.create_task(_alive(writer))
+        alive = asyncio.create_task(_send_signs_of_life(writer))
         gone = asyncio.create_task(reader.read(1))
         tasks = (work, alive, gone)
         try:
@@ -178,7 +178,7 @@ class SocketServer:
             async with contextlib.aclosing(self._actions.answer(request, uid)) as lines:
                 async for line in lines:
                     writer.write(line if isinstance(line, bytes) else encoded(line))
-                    await _taken(writer, limit_s)
+                    await _drained(writer, limit_s)
         except GpudError as error:
             usage = isinstance(error, ConfigError)
             last = ErrorLine(
@@ -193,7 +193,7 @@ class SocketServer:
         writer.write(encoded(last))
 
 
-async def _taken(writer: asyncio.StreamWriter, within_s: float) -> None:
+async def _drained(writer: asyncio.StreamWriter, within_s: float) -> None:
     """Wait until who asks has taken enough. Errors: ``ConnectionError`` where they do not."""
     try:
         async with asyncio.timeout(within_s):
@@ -203,7 +203,7 @@ async def _taken(writer: asyncio.StreamWriter, within_s: float) -> None:
         raise ConnectionAbortedError from None
 
 
-async def _alive(writer: asyncio.StreamWriter) -> None:
+async def _send_signs_of_life(writer: asyncio.StreamWriter) -> None:
     while True:
         await asyncio.sleep(ALIVE_S)
         writer.write(b"\n")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 EVERY_S: Final = 1.0
 SHARED_S: Final = 0.8
 """An answer that is younger is that of this second, for everybody who is connected."""
-KEPT_S: Final = 15.0
+SHOWN_S: Final = 15.0
 """While a probe runs the last answer is shown for so long; most runs take less."""
 LATEST_S: Final = 5.0
 """A line comes so often without anything new, too: its age says how old the rest is."""
@@ -67,22 +67,22 @@ class Watching:
         sent: object = None
         sent_s = 0.0
         while True:
-            pause = await self._look()
+            pause = await self._refresh()
             moment = self._read(), pause, self._latest
             if moment != sent or self._now().mono_s - sent_s >= LATEST_S:
                 sent, sent_s = moment, self._now().mono_s
                 yield self._line(*moment)
             await asyncio.sleep(self._every_s)
 
-    async def _look(self) -> str | None:
+    async def _refresh(self) -> str | None:
         """Read what changes from second to second; why not, where that is not done now."""
         async with self._lock:
             age_s = self._age_s()
-            if (pause := self._lasting()) is not None:
+            if (pause := self._pause_reason()) is not None:
                 self._latest = None
             elif self._launcher.measuring:
                 pause = PROBE
-                self._latest = self._latest if age_s < KEPT_S else None
+                self._latest = self._latest if age_s < SHOWN_S else None
             elif age_s >= SHARED_S:
                 self._latest = None
                 try:
@@ -91,7 +91,7 @@ class Watching:
                     pause = str(error)
             return pause
 
-    def _lasting(self) -> str | None:
+    def _pause_reason(self) -> str | None:
         """Return why telemetry is not asked faster on this machine, or with this power."""
         if is_wsl2(self._read().machine.platform.get("kernel", "")):
             return f"every {self._settings.schedule.telemetry_interval_s:g} s in WSL2"
@@ -99,7 +99,7 @@ class Watching:
 
     def _age_s(self) -> float:
         if self._latest is None:
-            return KEPT_S
+            return SHOWN_S
         return self._now().mono_s - self._latest.answer.taken_mono_s
 
     def _line(self, snapshot: Snapshot, pause: str | None, latest: LiveAnswer | None) -> TopLine:

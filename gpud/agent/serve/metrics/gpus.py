@@ -54,18 +54,18 @@ _XID: Final = re.compile(r"([0-9]{1,5}):([0-9]{1,15})")  # a double holds so man
 class Family(NamedTuple):
     """A family: ``fields`` gives each field its value of ``label``; without one there is no label.
 
-    ``asked`` is the function of NVML.
+    ``function`` is NVML's.
     """
 
     name: str
-    asked: str
+    function: str
     fields: Mapping[str, str]
     label: str = ""
 
 
-def _field(field: str, asked: str, name: str = "") -> Family:
+def _field(field: str, function: str, name: str = "") -> Family:
     """Return the family of one field, whose name it has unless another one is given."""
-    return Family(f"gpud_gpu_{name or field}", asked, {field: ""})
+    return Family(f"gpud_gpu_{name or field}", function, {field: ""})
 
 
 FAMILIES: Final = (
@@ -220,7 +220,7 @@ def numeric(values: Numbers) -> Iterator[Metric]:
             for gpu, value in sorted(values.get(field, {}).items())
         }
         labels = ("gpu", row.label) if row.label else ("gpu",)
-        yield filled(row.name, labels, f"NVML {row.asked}; may come from another source.", rows)
+        yield filled(row.name, labels, f"NVML {row.function}; may come from another source.", rows)
 
 
 def states(words: Words) -> Families:

@@ -37,8 +37,8 @@ def facts(state_dir: str, hostname: str) -> dict[str, str]:
 
 
 def _read(path: Path) -> str | None:
-    kept = (regular_file.text(path) or "").strip()
-    return kept if ID.fullmatch(kept) else None
+    stored = (regular_file.text(path) or "").strip()
+    return stored if ID.fullmatch(stored) else None
 
 
 def _made(path: Path) -> str:

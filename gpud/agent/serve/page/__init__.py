@@ -40,14 +40,14 @@ LINKS: Final = (
 )
 
 
-def page(shown: model.Input, host: str = "", config: str = "") -> str:
+def page(source: model.Input, host: str = "", config: str = "") -> str:
     """Write the page; the same input gives the same text. ``config``: the file of the settings."""
-    state = headline(shown.document)
-    made = {section.name: section for section in sections(shown)}
+    state = headline(source.document)
+    made = {section.name: section for section in sections(source)}
     alerts = made.pop("alerts", None)
     menu = [(name, words) for name, words in MENU if name in made]
-    opened = [made.pop("faults")] if seen(shown.document) else []
-    if shown.document.state != "ok" and (unsaid := _unsaid(made["health"], state.why)):
+    opened = [made.pop("faults")] if seen(source.document) else []
+    if source.document.state != "ok" and (unsaid := _unsaid(made["health"], state.why)):
         opened.append(unsaid)
         del made["health"]
     opened += [made.pop(name) for name, _ in menu]
@@ -78,13 +78,13 @@ def page(shown: model.Input, host: str = "", config: str = "") -> str:
         _header(host, [*menu, ("details", "Details")]),
         el(
             "main",
-            _state(shown, state, alerts),
-            *(html.section(s, _controls(shown) if s.name == "figures" else None) for s in opened),
+            _state(source, state, alerts),
+            *(html.section(s, _controls(source) if s.name == "figures" else None) for s in opened),
             details,
             id="main",
             tabindex=-1,
         ),
-        _foot(shown, config),
+        _foot(source, config),
     )
     return f"<!DOCTYPE html>\n{el('html', head, body, lang='en', data_state=state.state)}\n"
 
@@ -121,7 +121,7 @@ def favicon(state: str) -> str:
     return f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'>{circle}</svg>"
 
 
-def _state(shown: model.Input, state: Headline, alerts: model.Section | None) -> Html:
+def _state(source: model.Input, state: Headline, alerts: model.Section | None) -> Html:
     """Write the state line and what belongs to it. Only the line itself is read out on a change."""
     word = el("span", icon(state.state), el("span", state.word), class_=f"word {state.state}")
     since = None
@@ -138,7 +138,7 @@ def _state(shown: model.Input, state: Headline, alerts: model.Section | None) ->
         aria_atomic="true",
     )
     evidence = None if alerts is None else _alerts(alerts, state)
-    rest = el("div", _todo(state), evidence, _age(shown), id="state-rest")
+    rest = el("div", _todo(state), evidence, _age(source), id="state-rest")
     class_ = f"wide state {state.state}"
     return el("section", line, rest, id="state", class_=class_, aria_labelledby="state-title")
 
@@ -174,25 +174,25 @@ def _alerts(alerts: model.Section, state: Headline) -> Html:
     return el("div", *folded, id="alerts")
 
 
-def _age(shown: model.Input) -> Html:
+def _age(source: model.Input) -> Html:
     """Write how old the newest data is, and which figures are too old to stand for now."""
-    document = shown.document
+    document = source.document
     moments = [document.telemetry.taken_s, *(run.last_success_s for run in document.probes)]
     moments += [document.root.written_s] if document.root else []
     at_s = max((moment_s for moment_s in moments if moment_s is not None), default=None)
     if at_s is None:
         return el("p", "Nothing has been measured yet.", class_="quiet")
     newest = el("p", "Newest data: ", moment(at_s, ago=True), class_="quiet")
-    old = sorted({f"{r.probe} ({place(r.gpu)})" for r in shown.probes if not shown.is_fresh(r)})
+    old = sorted({f"{r.probe} ({place(r.gpu)})" for r in source.probes if not source.is_fresh(r)})
     if not old:
         return newest
     words = "Too old to stand for now: ", text(", ".join(old), SENTENCE)
     return joined(newest, el("p", icon("degraded"), " ", *words, class_="old"))
 
 
-def _controls(shown: model.Input) -> Html:
+def _controls(source: model.Input) -> Html:
     """Write what a script takes up: which time is shown, in which zone, and how to take it away."""
-    suggested = suggested_range(shown.document)
+    suggested = suggested_range(source.document)
     ranges = [
         el(
             "label",
@@ -214,8 +214,8 @@ def _controls(shown: model.Input) -> Html:
     )
 
 
-def _foot(shown: model.Input, config: str) -> Html:
-    document = shown.document
+def _foot(source: model.Input, config: str) -> Html:
+    document = source.document
     platform = ", ".join(
         f"{key} {value}" for key, value in sorted(document.platform.items()) if value
     )

@@ -253,8 +253,8 @@ def tried(port: int, folder: Path, *words: str, seconds: int) -> str:
 
 @pytest.mark.timeout(300)  # 6 s of CPU time, on a machine that may have other work
 def test_nothing_that_may_be_asked_breaks_the_description(port: int, tmp_path: Path) -> None:
-    said = tried(port, tmp_path, "--max-examples", "10", "--seed", "1", seconds=280)
-    assert "9 selected / 9 total" in said
-    assert "1 passed" in said.partition("Examples")[2].partition("Coverage")[0]
-    assert "Coverage" in said
-    assert "Fuzzing" in said
+    output = tried(port, tmp_path, "--max-examples", "10", "--seed", "1", seconds=280)
+    assert "9 selected / 9 total" in output
+    assert "1 passed" in output.partition("Examples")[2].partition("Coverage")[0]
+    assert "Coverage" in output
+    assert "Fuzzing" in output

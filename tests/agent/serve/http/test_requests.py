@@ -138,15 +138,20 @@ AT_THE_DOOR = {
 
 def test_a_program_that_asks_the_api_reads_why_it_is_refused(locked: Armed) -> None:
     for reason, request in AT_THE_DOOR.items():
-        said = ANSWERS[reason]
+        answer = ANSWERS[reason]
         head, _, body = locked.raw(request).partition(b"\r\n\r\n")
         assert b"content-type: application/json\r\n" in head + b"\r\n"
-        assert int(head.split(b" ")[1]) == said.status
+        assert int(head.split(b" ")[1]) == answer.status
         error = json.loads(body)["error"]
-        told = {"reason": reason.value, "detail": said.detail, "fix": said.fix, "parameter": None}
-        assert error == told
+        expected = {
+            "reason": reason.value,
+            "detail": answer.detail,
+            "fix": answer.fix,
+            "parameter": None,
+        }
+        assert error == expected
         line = locked.raw(request.replace(b"/api/v1/", b"/apis/v1/")).partition(b"\r\n\r\n")[2]
-        assert line.decode() == f"{said.detail}; {said.fix}\n"
+        assert line.decode() == f"{answer.detail}; {answer.fix}\n"
 
 
 def test_a_refused_head_has_the_head_alone(locked: Armed, caplog: pytest.LogCaptureFixture) -> None:
@@ -161,29 +166,30 @@ def test_every_refusal_is_counted_by_its_reason() -> None:
         for request in AT_THE_DOOR.values():
             listener.raw(request)
         listener.raw(AT_THE_DOOR[Refused.FOREIGN_HOST])
-        wanted = Counter(dict.fromkeys(AT_THE_DOOR, 1)) + Counter([Refused.FOREIGN_HOST])
-        until(lambda: listener.turned_away == wanted, "all of them counted")
+        expected = Counter(dict.fromkeys(AT_THE_DOOR, 1)) + Counter([Refused.FOREIGN_HOST])
+        until(lambda: listener.turned_away == expected, "all of them counted")
         listener.raw(
             STATUS + HOST + f"authorization: {basic('alice', PASSPHRASE)}\r\n\r\n".encode()
         )
         listener.raw(AT_THE_DOOR[Refused.UNAUTHORIZED])
-        wanted[Refused.UNAUTHORIZED] += 1
-        until(lambda: listener.turned_away == wanted, "the next one alone")
+        expected[Refused.UNAUTHORIZED] += 1
+        until(lambda: listener.turned_away == expected, "the next one alone")
 
 
 def test_a_page_of_somebody_else_is_given_nothing(plain: Armed) -> None:
-    def asked(*lines: str) -> int:
+    def status_of(*lines: str) -> int:
         text = "".join(f"{line}\r\n" for line in lines)
         answer = plain.raw(f"GET /api/v1/status HTTP/1.1\r\nhost: localhost\r\n{text}\r\n".encode())
         return int(answer.split(b" ")[1])
 
-    assert asked("sec-fetch-site: same-origin", "sec-fetch-mode: cors") == 200
+    assert status_of("sec-fetch-site: same-origin", "sec-fetch-mode: cors") == 200
     assert (
-        asked("sec-fetch-site: none", "sec-fetch-mode: navigate", "sec-fetch-dest: document") == 200
+        status_of("sec-fetch-site: none", "sec-fetch-mode: navigate", "sec-fetch-dest: document")
+        == 200
     )
     link = ("sec-fetch-site: cross-site", "sec-fetch-mode: navigate", "sec-fetch-dest: document")
-    assert asked(*link) == 200
-    assert asked("origin: http://localhost") == 200
+    assert status_of(*link) == 200
+    assert status_of("origin: http://localhost") == 200
     for hostile in (
         ("sec-fetch-site: cross-site", "sec-fetch-mode: no-cors", "sec-fetch-dest: script"),
         ("sec-fetch-site: same-site", "sec-fetch-mode: cors", "sec-fetch-dest: empty"),
@@ -192,16 +198,16 @@ def test_a_page_of_somebody_else_is_given_nothing(plain: Armed) -> None:
         ("origin: http://localhost:3000",),
         ("origin: null",),
     ):
-        assert asked(*hostile) == 403
+        assert status_of(*hostile) == 403
 
 
 def test_request_that_the_agents_end_cancels_is_no_error_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    asked, stop = asyncio.Event(), asyncio.Event()
+    status_of, stop = asyncio.Event(), asyncio.Event()
 
     async def silent(scope: Scope, receive: Receive, send: Send) -> None:
-        asked.set()
+        status_of.set()
         await asyncio.Event().wait()
 
     async def story() -> None:
@@ -209,7 +215,7 @@ def test_request_that_the_agents_end_cancels_is_no_error_in_the_log(
             serving = asyncio.create_task(service.serve(silent, listener, stop))
             _, writer = await asyncio.open_connection(*listener.getsockname())
             writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            await asyncio.wait_for(asked.wait(), 30)
+            await asyncio.wait_for(status_of.wait(), 30)
             stop.set()
             await asyncio.wait_for(serving, 30)
             writer.close()

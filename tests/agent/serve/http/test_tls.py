@@ -115,28 +115,30 @@ def test_only_suites_with_forward_secrecy_and_authentication_are_spoken(
     context = keypair.load(files(server)).context
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
     offered = context.get_ciphers()
-    of_tls12 = {one["name"] for one in offered if one["protocol"] == "TLSv1.2"}
+    of_tls12 = {connection["name"] for connection in offered if connection["protocol"] == "TLSv1.2"}
     assert of_tls12 == set(keypair.CIPHERS.split(":"))
     with armed(section(files(server)), client(signer.certificate)) as listener:
         assert listener.https is not None
         listener.https.check_hostname = False
         listener.https.maximum_version = ssl.TLSVersion.TLSv1_2
-        with listener.connect() as one:
-            assert isinstance(one, ssl.SSLSocket)
-            assert one.version() == "TLSv1.2"
+        with listener.connect() as connection:
+            assert isinstance(connection, ssl.SSLSocket)
+            assert connection.version() == "TLSv1.2"
         listener.https.set_ciphers(suite)
         with pytest.raises((ssl.SSLError, ConnectionResetError)):
             listener.connect()
 
 
-def asked(port: int, https: ssl.SSLContext) -> bytes:
+def answer_to(port: int, https: ssl.SSLContext) -> bytes:
     """Ask once; what comes, b"" from who sends away."""
     with contextlib.suppress(ssl.SSLError, ConnectionResetError, BrokenPipeError):
         raw = socket.create_connection(("127.0.0.1", port), timeout=20)
-        with raw, https.wrap_socket(raw, server_hostname="127.0.0.1") as one:
-            one.sendall(b"GET /-/healthy HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
+        with raw, https.wrap_socket(raw, server_hostname="127.0.0.1") as connection:
+            connection.sendall(
+                b"GET /-/healthy HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
+            )
             received = b""
-            while piece := one.recv(65536):
+            while piece := connection.recv(65536):
                 received += piece
             return received
     return b""
@@ -158,7 +160,7 @@ def test_only_certificates_of_the_authority_are_let_in(
     def answer(certificate: Path | None) -> bytes:
         https = client(signer.certificate, certificate)
         https.maximum_version = version
-        return asked(listener.port, https)
+        return answer_to(listener.port, https)
 
     with armed(section(tls)) as listener:
         assert answer(good).startswith(b"HTTP/1.1 200")

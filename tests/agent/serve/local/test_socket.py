@@ -110,7 +110,7 @@ def run_dir(tmp_path: Path, echo: Echo) -> Iterator[Path]:
         yield tmp_path
 
 
-def asked(run_dir: Path, request: ApiRequest = ACK) -> list[AnswerLine]:
+def ask_agent(run_dir: Path, request: ApiRequest = ACK) -> list[AnswerLine]:
     return list(client.ask(run_dir, request))
 
 
@@ -129,7 +129,7 @@ def lines(made: socket.socket) -> list[dict[str, object]]:
 
 def test_a_request_is_answered_with_the_uid_of_who_asks(run_dir: Path) -> None:
     assert (run_dir / "api/api.sock").stat().st_mode & 0o777 == 0o600  # of a development run
-    assert asked(run_dir) == [AlertLine(fingerprint=f"ab of {os.geteuid()}")]
+    assert ask_agent(run_dir) == [AlertLine(fingerprint=f"ab of {os.geteuid()}")]
     with connected(run_dir, encoded(ACK)) as made:
         assert lines(made) == [
             {"line": "alert", "fingerprint": f"ab of {os.geteuid()}"},
@@ -138,18 +138,18 @@ def test_a_request_is_answered_with_the_uid_of_who_asks(run_dir: Path) -> None:
 
 
 def test_a_long_answer_arrives_whole(run_dir: Path) -> None:
-    found = asked(run_dir, ForgetRequest(gpus=("all",)))
-    assert len(found) == 50_000
-    assert found[-1] == GpuLine(uuid="GPU-49999", name="n" * 50)
+    answer = ask_agent(run_dir, ForgetRequest(gpus=("all",)))
+    assert len(answer) == 50_000
+    assert answer[-1] == GpuLine(uuid="GPU-49999", name="n" * 50)
 
 
 def test_what_went_wrong_is_an_error_of_its_kind_with_its_fix(run_dir: Path) -> None:
     with pytest.raises(ConfigError, match="no such alert") as wrong:
-        asked(run_dir, AckRequest(alert="wrong"))
+        ask_agent(run_dir, AckRequest(alert="wrong"))
     assert wrong.value.fix == "name another"
     with pytest.raises(GpudError, match=r"a bug in gpud.*ZeroDivisionError"):
-        asked(run_dir, AckRequest(alert="bug"))
-    assert asked(run_dir)
+        ask_agent(run_dir, AckRequest(alert="bug"))
+    assert ask_agent(run_dir)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_what_is_no_request_is_refused_and_does_nothing(
         answer = made.recv(65536)
     assert json.loads(answer)["kind"] == "usage"
     assert echo.uids == []
-    assert asked(run_dir)
+    assert ask_agent(run_dir)
 
 
 def test_who_sends_nothing_is_cut_off(
@@ -225,16 +225,16 @@ def test_one_user_has_four_connections_and_all_have_32(
             stack.enter_context(connected(run_dir, encoded(AckRequest(alert="never"))))
             until(lambda number=number: len(echo.uids) == number, "it is being served")  # type: ignore[misc]
         with pytest.raises(GpudError, match=f"serves {MOST} connections at a time, 4 of one user"):
-            asked(run_dir)
+            ask_agent(run_dir)
     until(lambda: _served(run_dir), "room again")
     monkeypatch.setattr(server, "MOST", 0)
     with pytest.raises(GpudError, match="connections at a time"):
-        asked(run_dir)
+        ask_agent(run_dir)
 
 
 def _served(run_dir: Path) -> bool:
     try:
-        return bool(asked(run_dir))
+        return bool(ask_agent(run_dir))
     except GpudError:
         return False
 
@@ -248,13 +248,13 @@ def test_the_socket_takes_the_place_of_one_that_was_left_and_goes_at_the_end(
         with socket.socket(socket.AF_UNIX) as left:
             left.bind(str(folder / name))
     with pytest.raises(NotRunningError):
-        asked(tmp_path)
+        ask_agent(tmp_path)
     with listening(folder, echo):
         until(lambda: _served(tmp_path), "an answer")
         assert [path.name for path in folder.iterdir()] == ["api.sock"]
     assert list(folder.iterdir()) == []
     with pytest.raises(NotRunningError):
-        asked(tmp_path)
+        ask_agent(tmp_path)
 
 
 def test_the_socket_of_a_later_agent_stays_when_an_earlier_one_ends(
@@ -272,7 +272,7 @@ def test_the_socket_of_a_later_agent_stays_when_an_earlier_one_ends(
 def test_a_path_of_any_length_is_served_and_asked(tmp_path: Path, echo: Echo) -> None:
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     with listening(deep / "api", echo):
-        assert asked(deep)
+        assert ask_agent(deep)
 
 
 def ask_as(user: str, run_dir: Path) -> dict[str, object]:
@@ -287,8 +287,8 @@ def ask_as(user: str, run_dir: Path) -> dict[str, object]:
         capture_output=True,
         check=True,
     )
-    found: dict[str, object] = json.loads(ran.stdout.splitlines()[0])
-    return found
+    answer: dict[str, object] = json.loads(ran.stdout.splitlines()[0])
+    return answer
 
 
 @pytest.fixture
@@ -317,7 +317,7 @@ def test_a_group_admits_its_members_and_nobody_else(open_dir: Path, echo: Echo) 
 def test_a_group_that_is_not_there_admits_root_alone(open_dir: Path, echo: Echo) -> None:
     with listening(open_dir / "api", echo, "no-such-group"):
         assert ask_as(SECOND, open_dir)["kind"] == "denied"
-        assert asked(open_dir)
+        assert ask_agent(open_dir)
 
 
 @needs_root
@@ -337,7 +337,7 @@ def test_a_server_of_another_user_is_not_asked(open_dir: Path) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         with pytest.raises(GpudError, match="who is not gpud's"):
-            asked(open_dir)
+            ask_agent(open_dir)
         assert process.stdout.readline() == b"b''\n"  # and it got no request
 
 
@@ -346,7 +346,7 @@ def test_link_in_the_sockets_place_is_not_followed(tmp_path: Path, echo: Echo) -
         (tmp_path / "api").mkdir()
         (tmp_path / "api/api.sock").symlink_to(tmp_path / "other/api.sock")
         with pytest.raises(NotRunningError):
-            asked(tmp_path)
+            ask_agent(tmp_path)
     assert echo.uids == []
 
 
@@ -358,7 +358,7 @@ def test_an_agent_that_is_silent_is_named(tmp_path: Path, monkeypatch: pytest.Mo
         deaf.listen()
         words = rf"agent \(process {os.getpid()}\) has been silent for 0.05 s"
         with pytest.raises(GpudError, match=words) as silent:
-            asked(tmp_path)
+            ask_agent(tmp_path)
     assert silent.value.fix == "gpud restart"
 
 
@@ -377,7 +377,7 @@ def test_an_answer_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
         thread = threading.Thread(target=half)
         thread.start()
         with pytest.raises(GpudError, match="ended before it had answered"):
-            asked(tmp_path)
+            ask_agent(tmp_path)
         thread.join()
 
 

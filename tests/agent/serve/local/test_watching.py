@@ -61,7 +61,7 @@ class World:
         (place / "status").write_text(f"{status}\n")
 
     @property
-    def asked(self) -> int:
+    def questions(self) -> int:
         """How often NVML was asked for the power."""
         return self.log.read_text().split().count(POWER)
 
@@ -118,7 +118,7 @@ async def test_each_second_has_new_telemetry_and_the_processes_with_kind_and_mem
         world.clock.ahead_s += 1
         second = await anext(lines)
         assert read_s(second) > read_s(first)
-        assert world.asked == 1 + 2, "one of the schedule, and one for each line"
+        assert world.questions == 1 + 2, "one of the schedule, and one for each line"
         await lines.aclose()
     published = documents.document(world.board.read(), now=world.clock.now())
     assert "fan_ratio" in by_gpu(published)[0], "and what everybody sees is not replaced by it"
@@ -129,7 +129,7 @@ async def test_all_who_are_connected_share_one_answer(tmp_path: Path) -> None:
     async with world.watched(viewers=3) as viewers:
         lines = [await anext(each) for each in viewers]
         assert len({read_s(line) for line in lines}) == 1
-        assert world.asked == 1 + 1
+        assert world.questions == 1 + 1
 
 
 async def test_wsl2_is_asked_by_the_schedule_alone_and_has_no_processes(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ async def test_wsl2_is_asked_by_the_schedule_alone_and_has_no_processes(tmp_path
         world.clock.ahead_s += 5
         world.published()
         assert (await anext(lines)).pause == line.pause
-        assert world.asked == 1
+        assert world.questions == 1
 
 
 async def test_battery_ends_the_fast_telemetry_and_mains_bring_it_back(tmp_path: Path) -> None:
@@ -152,13 +152,13 @@ async def test_battery_ends_the_fast_telemetry_and_mains_bring_it_back(tmp_path:
         world.battery("Discharging")
         line = await anext(lines)
         assert (line.pause, line.processes) == (watching.BATTERY, {})
-        asked = world.asked
+        questions = world.questions
         world.clock.ahead_s += 5
         world.published()
         assert (await anext(lines)).pause == watching.BATTERY
-        assert world.asked == asked
+        assert world.questions == questions
         world.battery("Charging")
-        assert ((await anext(lines)).pause, world.asked) == (None, asked + 1)
+        assert ((await anext(lines)).pause, world.questions) == (None, questions + 1)
 
 
 async def test_beside_a_run_of_a_probe_nvml_rests_and_the_last_answer_is_soon_gone(
@@ -172,13 +172,13 @@ async def test_beside_a_run_of_a_probe_nvml_rests_and_the_last_answer_is_soon_go
         during = await anext(lines)
         assert (during.pause, read_s(during)) == (watching.PROBE, read_s(first))
         assert during.processes == first.processes
-        world.clock.ahead_s += watching.KEPT_S
+        world.clock.ahead_s += watching.SHOWN_S
         late = await anext(lines)
         assert (late.pause, late.processes) == (watching.PROBE, {})
         assert read_s(late) < read_s(first), "what the schedule has read"
         world.launcher.measuring = False
         assert (await anext(lines)).pause is None
-        assert world.asked == 1 + 2
+        assert world.questions == 1 + 2
 
 
 async def test_driver_that_lists_no_process_and_one_that_fails_are_reasons(tmp_path: Path) -> None:

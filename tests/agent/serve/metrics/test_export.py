@@ -148,8 +148,8 @@ def test_an_id_is_made_once_and_stays_whatever_the_host_is_called(tmp_path: Path
 
 def test_a_file_that_holds_no_id_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / machineid.NAME
-    for kept in ("", "x" * 32, "0" * 31, '0123"}\n'):
-        path.write_text(kept)
+    for stored in ("", "x" * 32, "0" * 31, '0123"}\n'):
+        path.write_text(stored)
         made = machineid.facts(str(tmp_path), "laptop")["machine_id"]
         assert path.read_text() == f"{made}\n"
         assert machineid.ID.fullmatch(made)

@@ -102,7 +102,7 @@ def test_reading_that_is_too_old_is_absent_with_its_reason() -> None:
 def test_source_of_each_field_is_named_and_two_gpus_may_have_two() -> None:
     uuids = ("GPU-0", "GPU-1")
     both = [reading("uuid", uuid, gpu) for gpu, uuid in enumerate(uuids)]
-    exe = [replace(one, source="nvidia_smi_exe") for one in both]
+    exe = [replace(each, source="nvidia_smi_exe") for each in both]
     snapshot = answered(
         answer(*both, reading("power_watts", 30.0, 0), reading("power_watts", Absent.FAILED, 1)),
         answer(*exe, reading("power_watts", 20.0, 1, "nvidia_smi_exe"), source="nvidia_smi_exe"),
@@ -237,7 +237,7 @@ RAW = st.one_of(
     st.text("0123456789:,-.eN/A ", max_size=20),
     st.sampled_from(list(Absent)),
 )
-ASKED = st.tuples(
+READING = st.tuples(
     st.sampled_from(range(3)), st.sampled_from(sorted(FIELDS)), RAW, st.sampled_from(FACTORS)
 )
 
@@ -251,13 +251,13 @@ def converted(gpu: int, field: str, raw: object, factor: float) -> Reading:
 def is_sound(snapshot: Snapshot) -> None:
     """Hold what any scrape must: it parses, no series is twice, no number is beyond a reading."""
     for parse, accept in ((parse_text, ""), (parse_openmetrics, OPENMETRICS)):
-        seen = set()
+        series_names = set()
         for family in parse(scrape(snapshot, accept=accept, given=settings("dcgm"))):
-            for one in family.samples:
-                assert 0 <= one.value < 2**53, one
-                key = (one.name, tuple(sorted(one.labels.items())))
-                assert key not in seen
-                seen.add(key)
+            for each in family.samples:
+                assert 0 <= each.value < 2**53, each
+                key = (each.name, tuple(sorted(each.labels.items())))
+                assert key not in series_names
+                series_names.add(key)
 
 
 def test_sentinels_are_never_exported() -> None:
@@ -268,15 +268,15 @@ def test_sentinels_are_never_exported() -> None:
         for field, known in FIELDS.items()
         if not known.machine
     ]
-    numbers = [one.value for one in readings if isinstance(one.value, float)]
+    numbers = [each.value for each in readings if isinstance(each.value, float)]
     assert max(numbers) > 2**53  # plausible for a counter, and no reading
     is_sound(answered(answer(*readings)))
 
 
 @hypothesis.settings(max_examples=50)
-@given(st.lists(ASKED, max_size=40), st.sampled_from(LEVELS[1:]), st.lists(ASKED, max_size=5))
+@given(st.lists(READING, max_size=40), st.sampled_from(LEVELS[1:]), st.lists(READING, max_size=5))
 def test_scrape_is_valid_whatever_drivers_return(
     asked: list[Any], source: str, better: list[Any]
 ) -> None:
-    of_one = answer(*(converted(*one) for one in asked), source=source)
-    is_sound(answered(of_one, answer(*(converted(*one) for one in better))))
+    first = answer(*(converted(*each) for each in asked), source=source)
+    is_sound(answered(first, answer(*(converted(*each) for each in better))))
