@@ -34,7 +34,6 @@ PUBLISHED: Final = {
 }
 """How each kind of name is taken from the agent's document; nothing but such a name comes out."""
 FILE: Final = "run/gpud/agent.json"
-HEAD: Final = "# Made by `gpud completion {shell}`; deploy/install puts it where the shell looks.\n"
 
 
 def run(options: argparse.Namespace, _: Place) -> int:
@@ -72,7 +71,7 @@ def script(shell: str) -> str:
     text: str = shtab.complete(parser, shell=shell, preamble=preamble)
     if shell == "zsh":  # shtab's form completes the first of several words and no other
         text = text.replace('"(*)::', '"*:')
-    return _headed(text, shell)
+    return text
 
 
 def _published(kind: str, words: Sequence[str]) -> dict[str, Any]:
@@ -106,15 +105,6 @@ def _preamble() -> dict[str, str]:
             f"  or return\n  switch $argv[1]\n{fish}\n  end\nend"
         ),
     }
-
-
-def _headed(text: str, shell: str) -> str:
-    """Replace shtab's instructions, which are for other places, by where this one comes from."""
-    first, compdef, rest = text.rpartition("#compdef gpud\n")
-    lines = rest.splitlines(keepends=True)
-    while lines and (lines[0].startswith("#") or not lines[0].strip()):
-        lines.pop(0)
-    return f"{first}{compdef}{HEAD.format(shell=shell)}\n{''.join(lines)}"
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:

@@ -83,8 +83,7 @@ class LogFile:
         with file:
             now, self.exists = os.fstat(file.fileno()), True
             if now.st_ino != self._inode or now.st_size < self._end:
-                data += self._rest_of_the_older()
-                self._inode, self._end = now.st_ino, 0
+                data, self._inode, self._end = b"", now.st_ino, 0
             data += _tail(file, self._end)
             self._end = file.tell()
         whole, feed, self._partial = data.rpartition(b"\n")
@@ -93,19 +92,9 @@ class LogFile:
     def past(self) -> Iterator[LogEntry]:
         """Return entries of older files from the newest back, as far as they can be read."""
         for number in range(1, ROTATED + 1):
-            with suppress(OSError), self._older(number) as file:
+            path = self.path.with_name(f"{self.path.name}.{number}")
+            with suppress(OSError), regular_file.opened(path, os.O_NOFOLLOW) as file:
                 yield from reversed(_entries(self.component, _tail(file)))
-
-    def _older(self, number: int) -> BinaryIO:
-        path = self.path.with_name(f"{self.path.name}.{number}")
-        return regular_file.opened(path, os.O_NOFOLLOW)
-
-    def _rest_of_the_older(self) -> bytes:
-        """Read what came between the last look and the rename."""
-        with suppress(OSError), self._older(1) as file:
-            if os.fstat(file.fileno()).st_ino == self._inode:
-                return _tail(file, self._end)
-        return b""
 
 
 def run(options: argparse.Namespace, place: Place) -> int:

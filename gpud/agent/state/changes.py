@@ -10,7 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 import structlog
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from gpud.agent.history import queries, records
 from gpud.agent.history.queries import MOST_EVENTS, Window
@@ -162,13 +162,8 @@ def _noted(expected: Mapping[str, Expected]) -> frozenset[str]:
 
 
 def _entry(change: ChangeReport) -> Entry:
-    body = {
-        "old": change.old,
-        "new": change.new,
-        "boot_id": change.boot_id,
-        "level": change.level,
-    }
-    return Entry(change.at_s, change.kind, body)
+    body = asdict(change)
+    return Entry(body.pop("at_s"), body.pop("kind"), body)
 
 
 def _change(entry: Entry) -> ChangeReport:
