@@ -126,20 +126,22 @@ def standing(stream: StreamReport | None) -> UsualVerdict:
         since = f" since driver {worst.new_driver[:80]}" if worst.kind == "driver" else ""
         return UsualVerdict(much, f"{much}{since}", fires=True)
     if stream.level is None or stream.slowdown is None:
-        return UsualVerdict("", f"learning what is usual, {runs_learned(stream)} runs so far")
+        return UsualVerdict("", f"learning what is usual, {_runs_so_far(stream)}")
     much = _compared(stream.slowdown)
     return UsualVerdict(much, much if much == AS_USUAL else f"{much} than usual")
 
 
-def runs_learned(stream: StreamReport) -> str:
-    """Say how many runs count for what is usual, and how many it takes: "3 of 8".
+def _runs_so_far(stream: StreamReport) -> str:
+    """Say how many runs count for what is usual, and how many it takes at least.
 
     The first three after a start count for nothing, nor do those beside other work. Under a new
-    driver it is learned anew.
+    driver it is learned anew. Runs that follow each other quickly count together, so that it may
+    take more than the least number.
     """
     trial = stream.verdict is not None and stream.verdict.state in {"learning", "undecided"}
     count = stream.verdict.samples if stream.verdict and trial else stream.judged
-    return f"{min(count, FEWEST_USUAL)} of {FEWEST_USUAL}"
+    least = f" of {FEWEST_USUAL}" if count < FEWEST_USUAL else ""
+    return f"{count:,}{least} runs so far"
 
 
 def _compared(ratio: float) -> str:

@@ -28,7 +28,7 @@ def stream(**fields: Any) -> StreamReport:
         (None, "", "not judged"),
         (stream(level=None), "", "learning what is usual, 4 of 8 runs so far"),
         (stream(slowdown=None), "", "learning what is usual, 4 of 8 runs so far"),
-        (stream(level=None, judged=900), "", "learning what is usual, 8 of 8 runs so far"),
+        (stream(level=None, judged=900), "", "learning what is usual, 900 runs so far"),
         (
             stream(level=None, judged=900, verdict={"state": "learning", "samples": 2}),
             "",

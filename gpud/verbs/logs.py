@@ -11,8 +11,8 @@ import json
 import math
 import os
 import re
+import select
 import sys
-import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -107,8 +107,7 @@ def run(options: argparse.Namespace, place: Place) -> int:
     logs = [LogFile(name, folder / FILES[name]) for name in names]
     fresh = _fresh(logs, place)
     _print(_newest(fresh, options), options)
-    while options.follow and fresh:
-        time.sleep(EVERY_S)
+    while options.follow and fresh and not _reader_left(EVERY_S):
         fresh = _fresh(list(fresh), place)
         news = (entry for entries in fresh.values() for entry in entries)
         _print(sorted(_severe(news, options.level), key=_at), options)
@@ -171,6 +170,13 @@ def _newest(fresh: dict[LogFile, list[LogEntry]], options: argparse.Namespace) -
     merged = heapq.merge(*map(backwards, fresh), key=_at, reverse=True)
     recent = takewhile(lambda entry: _at(entry) >= since_s, merged)
     return list(islice(_severe(recent, options.level), count))[::-1]
+
+
+def _reader_left(within_s: float) -> bool:
+    """Wait so many seconds, or until nobody reads stdout any more, as after `| head -1`."""
+    pipe = select.poll()
+    pipe.register(sys.stdout, 0)
+    return bool(pipe.poll(within_s * 1000))
 
 
 def _severe(entries: Iterable[LogEntry], least: str | None) -> Iterator[LogEntry]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from gpud.core.text import escaped
 from gpud.show.view import text
 from gpud.verbs import logs as verb
 from tests.e2e.program import program
-from tests.terminals import window
+from tests.terminals import ENVIRONMENT, PATIENCE_S, window
 from tests.verbs.homes import Ran, called, gpud, started
 
 if TYPE_CHECKING:
@@ -175,6 +176,15 @@ def test_following_prints_what_comes_and_ends_quietly_with_130(tmp_path: Path, l
         shown.send("\x03")
         assert shown.ended() == 130
         assert "Traceback" not in shown.everything
+
+
+def test_following_ends_when_nobody_reads_what_it_prints(tmp_path: Path, logs: Path) -> None:
+    words = gpud(tmp_path, "logs", "-f", "-n1")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, env=ENVIRONMENT) as following:
+        assert following.stdout is not None
+        assert b"nine code=3" in following.stdout.readline()
+        following.stdout.close()
+        assert following.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes nobody")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
     from gpud.agent.alerts.state import AlertState
-    from gpud.agent.history.queries import PastRun, Start
+    from gpud.agent.history.queries import Start
     from gpud.agent.history.records import Run
     from gpud.agent.history.store import History
     from gpud.agent.regression.commands import Choice
@@ -230,7 +230,7 @@ class Regression:
         await self._alerts.load()
         replay = Replay(self._history, self._spans, start)
         await replay.restore()
-        self._evaluator, self._unsaved = replay.evaluator, Unsaved()
+        self._evaluator, self._unsaved = replay.evaluator, Unsaved(replay.damaged)
         with self._alerts.replaying():
             async for results in replay.runs(self._obey):
                 self._add(results)
@@ -303,24 +303,45 @@ class Replay:
         self._start = start
         self._upto = 0  # the newest run that the states contain
         self._stateless = True
+        self.damaged: set[StreamKey] = set()
 
     async def restore(self) -> None:
-        """Read the states; where one is damaged all is learnt again. Errors: ``StoreError``."""
+        """Read the states, and learn the streams again whose state is damaged.
+
+        Without what all streams share, ``runs`` learns all of them. Errors: ``StoreError``.
+        """
         start, contexts = self._start, self._start.contexts
         if contexts is None:
             return
-        restored = Evaluator(self.evaluator.spans, first_seq=self._first_seq)
         try:
-            restored.shared = msgspec.json.decode(contexts.body, type=SharedState)
-            for key in start.streams:
-                state = await self._history.read(queries.state, f"{STREAM}{stream_name(key)}")
-                restored.restore(key, "" if state is None else state.body)
-        except (msgspec.MsgspecError, WireError) as error:
+            self.evaluator.shared = msgspec.json.decode(contexts.body, type=SharedState)
+        except msgspec.MsgspecError as error:
             log.warning("state_damaged", why=str(error))
             return
-        self.evaluator, self._stateless = restored, False
+        self._stateless = False
         if contexts.upto_run <= start.newest_run:  # else numbers of runs began again
             self._upto = contexts.upto_run
+        for key in start.streams:
+            state = await self._history.read(queries.state, f"{STREAM}{stream_name(key)}")
+            try:
+                self.evaluator.restore(key, "" if state is None else state.body)
+            except WireError as error:
+                log.warning("state_damaged", why=str(error))
+                self.damaged.add(key)
+        if self.damaged:
+            await self._learn()
+
+    async def _learn(self) -> None:
+        """Evaluate the last days of the damaged streams; their alarms were raised before."""
+        shared = self.evaluator.shared
+        learner = Evaluator(self.evaluator.spans, shared, first_seq=self._first_seq)
+        after = await self._history.read(queries.first_run_within, self._upto, LEARN_S)
+        past = await self._history.read(queries.person_commands, 0)
+        commands = deque(command for command in past if command.number <= shared.obeyed)
+        async for _ in self._replay(learner, after, self._upto, commands, learner.obey):
+            pass
+        learnt = self.damaged & learner.streams.keys()
+        self.evaluator.streams |= {key: learner.streams[key] for key in learnt}
 
     async def runs(self, obey: Callable[[Command], None]) -> AsyncIterator[Results]:
         """Evaluate the runs that the states do not contain; yield the results of each.
@@ -329,32 +350,38 @@ class Replay:
         again. ``obey`` is called with people's commands, each at its place among the runs. Errors:
         ``StoreError``.
         """
-        obeyed, after = self.evaluator.shared.obeyed, self._upto
+        newest, after = self._start.newest_run, self._upto
         if self._stateless:
-            newest = self._start.newest_run
             after = await self._history.read(queries.first_run_within, newest, LEARN_S)
+        obeyed = self.evaluator.shared.obeyed
         commands = deque(await self._history.read(queries.person_commands, obeyed))
-        async for run in self._good_runs(after):
-            while commands and commands[0].after_run < run.number:
-                obey(commands.popleft())
-            results = self.evaluator.evaluate(run.figures)
+        async for results in self._replay(self.evaluator, after, newest, commands, obey):
             if self._stateless:
                 self._drop_raised(results)
             yield results
-        for command in commands:
-            obey(command)
 
-    async def _good_runs(self, after: int) -> AsyncIterator[PastRun]:
-        """Yield the runs beyond a number in slices, and let the event loop run in between."""
-        clock, newest = asyncio.get_running_loop().time, self._start.newest_run
+    async def _replay(
+        self,
+        evaluator: Evaluator,
+        after: int,
+        upto: int,
+        commands: deque[Command],
+        obey: Callable[[Command], object],
+    ) -> AsyncIterator[Results]:
+        """Evaluate good runs in slices, with commands in between; the event loop runs meanwhile."""
+        clock = asyncio.get_running_loop().time
         began_s = clock()
-        while after < newest:
-            runs, after = await self._history.read(queries.good_runs, after, newest, SLICE_RUNS)
+        while after < upto:
+            runs, after = await self._history.read(queries.good_runs, after, upto, SLICE_RUNS)
             for run in runs:
-                yield run
+                while commands and commands[0].after_run < run.number:
+                    obey(commands.popleft())
+                yield evaluator.evaluate(run.figures)
                 if clock() - began_s > SLICE_S:
                     await asyncio.sleep(0)
                     began_s = clock()
+        for command in commands:
+            obey(command)
 
     def _drop_raised(self, results: Results) -> None:
         """Drop the alarms that were raised before the states were lost."""

@@ -139,9 +139,7 @@ async def test_return_of_the_old_driver_ends_the_alert(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["contexts", "stream%"])
 @awaited
-async def test_damaged_state_has_all_streams_learnt_again_and_repeats_no_alert(
-    folder: Path, name: str
-) -> None:
+async def test_damaged_state_is_learnt_again_and_repeats_no_alert(folder: Path, name: str) -> None:
     world = World()
     await lived(folder, update(world, factor=1.2))
     change(folder, "UPDATE states SET body = '{}' WHERE name LIKE ?", name)
@@ -152,6 +150,30 @@ async def test_damaged_state_has_all_streams_learnt_again_and_repeats_no_alert(
         ((seq,),) = rows(folder, "SELECT seq FROM alarms")
         assert agent.standing().seen == seq + 1 + 140  # no later alarm is taken for this one
     assert len(rows(folder, "SELECT seq FROM alarms")) == 1
+
+
+@awaited
+async def test_damaged_state_of_a_stream_has_that_stream_alone_learnt_again(folder: Path) -> None:
+    world = World(modes=("submit", "roundtrip"))
+    runs = update(world, factor=1.2)
+    async with life(folder, spans=QUICK) as agent:
+        await agent.keep(runs[:50])
+        await agent.regression.decide(BASELINE_RESET, 0, Choice(mode="submit"))
+        await agent.keep(runs[50:])
+        await agent.settled()
+        before = {key.mode: state for key, state in agent.states().items()}
+        judged = agent.standing("submit").judged
+    change(folder, "UPDATE states SET body = '{}' WHERE name LIKE '%submit%'")
+    async with life(folder, spans=QUICK) as agent:
+        await agent.settled()
+        after = {key.mode: state for key, state in agent.states().items()}
+        assert after["roundtrip"] == before["roundtrip"]
+        assert len(agent.standing("submit").open) == 1
+        assert agent.standing("submit").judged == judged, "the reset counts again"
+        assert [alert.firing for alert in agent.board.read().alerts.alerts] == [True]
+    assert len(rows(folder, "SELECT seq FROM alarms")) == 2
+    ((kept,),) = rows(folder, "SELECT body FROM states WHERE name LIKE '%submit%'")
+    assert kept == after["submit"]
 
 
 @awaited
