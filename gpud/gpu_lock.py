@@ -20,7 +20,6 @@ from gpud.core.settings import GROUP, LOCK
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 LONGEST_LINE: Final = 256
@@ -45,14 +44,6 @@ class Holder:
         """Name the process, what it does and for how long it has run."""
         age_s = processes.lived_s(self.process)
         return f"process {self.process.pid} ({escaped(self.what)}), which has run for {age_s:.0f} s"
-
-
-class LockTakenError(Exception):
-    """Another process has the lock. ``stuck``: it should have ended before."""
-
-    def __init__(self, holder: Holder | None) -> None:
-        super().__init__(str(holder or SOMEBODY))
-        self.stuck = holder is not None and time.monotonic() >= holder.overdue_s
 
 
 def open_lock(path: Path) -> int:
@@ -87,9 +78,9 @@ def note_holder(fd: int, holder: Holder | None) -> None:
             os.pwrite(fd, f"{line[: LONGEST_LINE - 1]}\n".encode(), 0)
 
 
-def note_child(fd: int, pid: int, limit_s: float, what: str) -> None:
+def note_child(fd: int, process: ProcessRef | None, limit_s: float, what: str) -> None:
     """Write into the lock's file that a child has it that ends within ``limit_s``."""
-    if (process := processes.ref(pid)) is not None:
+    if process is not None:
         note_holder(fd, Holder(process, time.monotonic() + limit_s + GOES_S, what))
 
 
@@ -118,26 +109,6 @@ def existing(run_dir: Path) -> Path | None:
         fix = f"sudo usermod -aG {GROUP} $USER, then open a new terminal"
         raise DeniedError(f"you may not take {path}", fix=fix) from error
     return path
-
-
-@contextlib.contextmanager
-def taken(run_dir: Path) -> Iterator[int | None]:
-    """Take the lock for a child that inherits the descriptor; None where there is no lock.
-
-    Errors: ``LockTakenError``; ``DeniedError`` for who may not take it.
-    """
-    path = existing(run_dir)
-    if path is None:
-        yield None
-        return
-    fd = open_lock(path)
-    try:
-        if not take_lock(fd):
-            raise LockTakenError(lock_holder(fd))
-        note_holder(fd, None)
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def holder_elsewhere(path: Path) -> str | None:

@@ -45,14 +45,9 @@ SHELL: Final = "/bin/sh"
 CANNOT_EXECUTE, NOT_THERE = 126, 127
 """Exit codes of a shell that cannot become a program."""
 _START: Final = """
-set -f; IFS='
-'
-places=$1; shift
-for path in $places; do
-  [ -f "$path" ] && [ -x "$path" ] || continue
-  cd "${path%/*}" && exec "$path" "$@" || exit 126
-done
-exit 127"""
+path=$1; shift
+[ -f "$path" ] && [ -x "$path" ] || exit 127
+cd "${path%/*}" && exec "$path" "$@" || exit 126"""
 """Windows knows no folder of Linux: a program of its is started in its own one."""
 
 
@@ -149,16 +144,24 @@ class Child:
             self._loop.add_reader(pipe.fd, pipe.pump, self._loop)
 
     async def ask(self, question: bytes, deadline_s: float) -> bytes | None:
-        """Send a line, and return what it answers; None where no line came, or too many bytes.
+        """Send a line, and return what it answers, as ``answer`` does."""
+        self.send(question)
+        return await self.answer(deadline_s)
 
-        Whatever it says beside the one line is returned as well: it can be no answer.
-        """
+    def send(self, question: bytes) -> None:
+        """Send a line, to which it owes an answer."""
         assert self._process.stdin is not None  # noqa: S101  # PIPE was asked for
         if not self.exited.is_set():
             self.out.line.clear()
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.write(question)  # a pipe that is empty takes a page at once
-            await _within(self.out.line, deadline_s)
+
+    async def answer(self, deadline_s: float) -> bytes | None:
+        """Return what it answers to the last line; None where no line came, or too many bytes.
+
+        Whatever it says beside the one line is returned as well: it can be no answer.
+        """
+        await _within(self.out.line, deadline_s)
         if self.exited.is_set():
             self.out.drain()
         if self.out.overflowed or b"\n" not in self.out.data:
@@ -218,13 +221,11 @@ async def run(  # noqa: PLR0913  # each is one thing a caller chooses
     stdin: bytes,
     *,
     deadline_s: float,
-    grace_s: float = GRACE_S,
     started: Callable[[ProcessRef], None] = lambda _: None,
     environment: Mapping[str, str] = ENVIRONMENT,
     end_talkative: bool = False,
     with_group: bool = False,
     kill: bool = True,
-    pass_fds: Sequence[int] = (),
 ) -> Ended:
     """Start ``command``, feed it ``stdin`` and wait for its end; ``started`` gets its identity.
 
@@ -237,45 +238,40 @@ async def run(  # noqa: PLR0913  # each is one thing a caller chooses
     with FileIO(os.memfd_create("stdin"), "r+") as memory:  # a pipe may not take it all at once
         memory.write(stdin)
         memory.seek(0)
-        child = Child(command, memory.fileno(), pass_fds=pass_fds, environment=environment)
+        child = Child(command, memory.fileno(), environment=environment)
     try:
         if child.reference is not None:
             started(child.reference)
         until = child.out.full if end_talkative else None
-        return await child.ended(deadline_s, grace_s, kill=kill, with_group=with_group, until=until)
+        return await child.ended(deadline_s, kill=kill, with_group=with_group, until=until)
     finally:
         child.close()
 
 
 async def run_program(  # noqa: PLR0913  # each is one thing a caller chooses
-    places: Sequence[str],
+    place: str,
     arguments: Sequence[str],
     *,
     deadline_s: float,
-    grace_s: float = GRACE_S,
     started: Callable[[ProcessRef], None] = lambda _: None,
     environment: Mapping[str, str] = ENVIRONMENT,
     stdin: bytes = b"",
-    kill: bool = True,
 ) -> Ended:
-    """Run the first program that is at one of the absolute ``places``, without touching them.
+    """Run the program at the absolute ``place``, which is not touched here.
 
     ``/usr/lib/wsl`` and ``/mnt/c`` come over 9p, and a server that hangs keeps whoever opens, lists
     or executes there in a sleep that no signal ends; ``Popen`` itself waits for the exec of its
     child. So a shell, which lies on the distribution's own disk, looks for the program and becomes
-    it. One that writes more than a MiB is killed then, unless ``kill`` is False. Exit code
-    ``NOT_THERE`` where there is none.
+    it. One that writes more than a MiB is killed then. Exit code ``NOT_THERE`` where there is none.
     Errors: ``OSError`` when the shell cannot be started.
     """
     return await run(
-        [SHELL, "-c", _START, SHELL, "\n".join(places), *arguments],
+        [SHELL, "-c", _START, SHELL, place, *arguments],
         stdin,
         deadline_s=deadline_s,
-        grace_s=grace_s,
         started=started,
         environment=environment,
         end_talkative=True,
-        kill=kill,
     )
 
 
@@ -329,28 +325,6 @@ def condition(process: ProcessRef) -> str | None:
         wchan = Path(f"/proc/{process.pid}/wchan").read_text(errors="replace").strip()
     state = stat.rpartition(")")[2].split()[0]
     return f"state {state} in {wchan}" if wchan not in {"", "0"} else f"state {state}"
-
-
-class Left:
-    """A program that was killed and stayed, in the kernel or with Windows: the next one waits."""
-
-    def __init__(self) -> None:
-        self._last: ProcessRef | None = None
-        self._stays = False
-
-    def began(self, process: ProcessRef) -> None:
-        """Remember the running program; to be passed as ``started``."""
-        self._last = process
-
-    def ended(self, ended: Ended) -> None:
-        """Remember whether it went."""
-        self._stays = ended.code is None
-
-    def condition(self) -> str | None:
-        """Return what keeps the one that stayed; None when there is none, or it has gone since."""
-        if not self._stays or self._last is None:
-            return None
-        return condition(self._last)
 
 
 class Watch:

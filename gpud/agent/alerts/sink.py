@@ -30,6 +30,8 @@ from gpud.core.text import escaped
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from gpud.core.report import ProcessRef
+
 TIMEOUT_S: Final = 10.0
 """The deadline of one delivery: name lookup, connection, TLS and answer together."""
 PRINTED: Final = 400
@@ -120,19 +122,18 @@ class Program:
         self._name = name
         self._otherwise = otherwise
         self._fixes = fixes or {}
-        self._left = children.Left()
+        self._last: ProcessRef | None = None  # the last one that was started
 
     async def run(self, start: Callable[..., Awaitable[children.Ended]]) -> children.Ended:
         """Await ``start`` with a deadline and ``started``. Errors: ``DeliveryError``."""
-        if (state := self._left.condition()) is not None:
+        if self._last is not None and (state := children.condition(self._last)) is not None:
             raise self.failure("stuck", f"was killed the last time and is still there ({state})")
         self._context.spawned()
         deadline_s = self._context.timeout_s
         try:
-            ended = await start(deadline_s=deadline_s, started=self._left.began)
+            ended = await start(deadline_s=deadline_s, started=self._began)
         except OSError as error:
             raise self.failure("spawn_failed", f"cannot be started: {error.strerror}") from error
-        self._left.ended(ended)
         if ended.overflowed:
             words = f"said more than {children.STDOUT_BYTES} bytes and was ended"
             raise self.failure("too_talkative", words, printed(ended))
@@ -140,6 +141,9 @@ class Program:
             words = f"was not done after {deadline_s:g} s"
             raise self.failure("timed_out", words, printed(ended))
         return ended
+
+    def _began(self, process: ProcessRef) -> None:
+        self._last = process
 
     async def send(self, job: dict[str, Any]) -> dict[str, Any]:
         """Run a job of ``gpud.agent.alerts.send`` and return its result.

@@ -136,7 +136,7 @@ async def versions(
         spawned()
         try:
             ended = await children.run_program(
-                (path,), arguments, deadline_s=deadline_s, environment=env
+                path, arguments, deadline_s=deadline_s, environment=env
             )
         except OSError as error:
             log.info("windows_silent", program=path, detail=str(error))

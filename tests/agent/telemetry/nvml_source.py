@@ -57,12 +57,13 @@ class Story:
     @property
     def pid(self) -> int | None:
         """The helper's, while there is one."""
-        return None if self.source._helper is None else self.source._helper.pid
+        helper = self.source._helper
+        return None if helper is None or helper.reference is None else helper.reference.pid
 
     async def late_answer(self) -> None:
         """Wait until the helper has given the answer that it owes."""
-        assert self.source._answer is not None
-        await asyncio.wait_for(asyncio.shield(self.source._answer), PATIENCE_S)
+        assert self.source._helper is not None
+        await asyncio.wait_for(self.source._helper.out.line.wait(), PATIENCE_S)
 
     async def collect(self) -> Answer:
         answer = await self.source.collect()

@@ -94,7 +94,7 @@ class ToastSink:
         except TelemetryError as error:
             raise DeliveryError(str(error), reason=error.reason, fix=error.fix) from error
         start = partial(
-            children.run_program, (place,), ARGUMENTS, environment=environment, stdin=data(message)
+            children.run_program, place, ARGUMENTS, environment=environment, stdin=data(message)
         )
         ended = await self._program.run(start)
         answer = windows.text(ended.stdout)

@@ -98,7 +98,7 @@ class NvidiaSmi:
         self._context.count_process()
         try:
             ended = await children.run_program(
-                (self._place,),
+                self._place,
                 smi_output.ARGUMENTS,
                 deadline_s=self._deadline_s,
                 environment=environment,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import subprocess
 import sys
@@ -11,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from gpud import gpu_lock, processes
+from gpud import gpu_lock
 from gpud.agent import children
-from gpud.agent.children import ENVIRONMENT
 from gpud.agent.measure import conditions
 from gpud.agent.state.snapshot import holds_s
 from gpud.agent.telemetry.answers import GpuProcesses, LiveAnswer
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 
     from gpud.agent.telemetry.answers import Answer
     from gpud.agent.telemetry.collection import SourceContext
-    from gpud.core.report import ProcessRef
     from gpud.core.settings import Settings
 
 NAME = "nvml"
@@ -46,7 +43,6 @@ ON_BATTERY_S = 900.0
 """The interval on battery: the GPU of a laptop sleeps only while it is not asked."""
 SLACK_S = 30.0
 """For an answer that is asked for seldom: the next one comes before it is too old."""
-LONGEST_LINE = 4 << 20
 END_S = 1.0
 """How long the helper may take to end after its input closed, and again after its kill."""
 
@@ -135,8 +131,8 @@ class Nvml:
         self._deadline_s = deadline_s
         self._success_mono_s: float | None = None  # of the last collection, if it succeeded
         self._lock = asyncio.Lock()  # one question at a time
-        self._helper: subprocess.Popen[bytes] | None = None
-        self._answer: asyncio.Task[bytes] | None = None  # that the helper owes
+        self._helper: children.Child | None = None
+        self._owes = False  # the helper owes an answer
         self._request_mono_s = 0.0  # when it got its last question
         self._retry_mono_s = 0.0
         self._failures = 0  # in a row
@@ -229,12 +225,12 @@ class Nvml:
 
         Errors: ``TelemetryError`` while it is owed, until the helper has been killed for it.
         """
-        if self._answer is None:
+        if self._helper is None or not self._owes:
             return
         age_s = self._context.now().mono_s - self._request_mono_s
         left_s = max(self._deadline_s - age_s, 0.0)
         try:
-            await self._take_answer(min(wait_s, left_s))
+            await self._take_answer(self._helper, min(wait_s, left_s))
         except TimeoutError:
             if age_s < KILL_AFTER_S:
                 raise self._silence(age_s + wait_s) from None
@@ -242,34 +238,29 @@ class Nvml:
 
     async def _ask(self, question: bytes, wait_s: float) -> HelperAnswer:
         """Put one question to the helper, which is started where there is none."""
-        if self._helper is None:
-            await self._start()
-        assert self._helper is not None and self._helper.stdin is not None  # noqa: S101, PT018
-        self._request_mono_s = self._context.now().mono_s
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self._helper.stdin.fileno(), question + b"\n")
-        self._answer = asyncio.create_task(self._output.readline())
+        helper = self._helper = self._helper or self._started()
+        self._request_mono_s, self._owes = self._context.now().mono_s, True
+        helper.send(question + b"\n")
         try:
-            return await self._take_answer(wait_s)
+            return await self._take_answer(helper, wait_s)
         except TimeoutError:
             raise self._silence(wait_s) from None
 
-    async def _take_answer(self, wait_s: float) -> HelperAnswer:
+    async def _take_answer(self, helper: children.Child, wait_s: float) -> HelperAnswer:
         """Take the answer that is owed; the helper goes with its last one.
 
         Errors: ``TimeoutError``; ``TelemetryError`` where the helper ended or wrote no answer.
         """
-        assert self._answer is not None  # noqa: S101  # a question was sent
-        await asyncio.wait([self._answer], timeout=wait_s)
-        if not self._answer.done():
+        line = await helper.answer(wait_s)
+        if line is None and not (helper.exited.is_set() or helper.out.overflowed):
             raise TimeoutError
-        line, self._answer = self._answer.result(), None
-        if not line.endswith(b"\n"):
+        self._owes = False
+        if line is None and helper.exited.is_set():
             code = await self._end()
             end = children.signal_name(-code) if code is not None and code < 0 else f"code {code}"
             raise self._failed(f"NVML ended its process ({end})", "crashed", self._silent_fix())
         try:
-            answer = msgspec.json.decode(line, type=HelperAnswer)
+            answer = msgspec.json.decode(line or b"", type=HelperAnswer)
         except wire.UNREADABLE as error:
             await self._end()
             raise self._failed(f"the telemetry helper: {error}", "bad_output", None) from error
@@ -277,20 +268,15 @@ class Nvml:
             await self._end()
         return answer
 
-    async def _start(self) -> None:
-        """Start the helper. Errors: ``TelemetryError``."""
+    def _started(self) -> children.Child:
+        """Start a helper. Errors: ``TelemetryError``."""
         lock = self._taken()
         self._context.count_process()
         xids = msgspec.json.encode(self._xids).decode()
         try:
-            helper = subprocess.Popen(  # noqa: ASYNC220  # takes a millisecond
+            helper = children.Child(
                 (*self._command, f"--xids={xids}", *self._candidates),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                cwd="/",
-                env=ENVIRONMENT,
+                subprocess.PIPE,
                 pass_fds=() if lock is None else (lock,),
             )
         except OSError as error:
@@ -298,15 +284,11 @@ class Nvml:
             raise self._failed(words, "spawn_failed", None) from error
         else:
             if lock is not None:
-                gpu_lock.note_child(lock, helper.pid, KILL_AFTER_S, NAME)
+                gpu_lock.note_child(lock, helper.reference, KILL_AFTER_S, NAME)
+            return helper
         finally:
             if lock is not None:
                 os.close(lock)  # the helper alone has it
-        self._output = asyncio.StreamReader(limit=LONGEST_LINE)
-        self._pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(self._output), helper.stdout
-        )
-        self._helper = helper
 
     def _taken(self) -> int | None:
         """Take the lock that the helper inherits; None where there is no place for one.
@@ -337,22 +319,14 @@ class Nvml:
         One that is to be left alone gets no signal. Returns its exit code; None if there was no
         helper, or it is stuck now.
         """
-        helper, self._helper = self._helper, None
+        helper, self._helper, self._owes = self._helper, None, False
         if helper is None:
             return None
-        if self._answer is not None:
-            self._answer.cancel()
-            self._answer = None
-        self._pipe.close()
-        assert helper.stdin is not None  # noqa: S101  # PIPE above
-        helper.stdin.close()
-        children.leave(helper)
-        reference = processes.ref(helper.pid)
-        code = await _exit_code(helper, reference)
-        if code is None and not self._leave:
-            helper.kill()
-            code = await _exit_code(helper, reference)
-        return code
+        helper.finish()
+        try:
+            return (await helper.ended(END_S, END_S, kill=not self._leave)).code
+        finally:
+            helper.close()
 
     def _silence(self, waited_s: float) -> TelemetryError:
         if waited_s < self._deadline_s:
@@ -371,14 +345,3 @@ class Nvml:
         self._failures += 1
         self._failure = TelemetryError(detail, reason=reason, fix=fix)
         return self._failure
-
-
-async def _exit_code(process: subprocess.Popen[bytes], reference: ProcessRef | None) -> int | None:
-    """Wait for the end of a process, for ``END_S`` at most."""
-    if reference is not None:
-        gone = asyncio.Event()
-        watch = children.Watch(reference, gone.set)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(gone.wait(), END_S)
-        watch.close()
-    return process.poll()
