@@ -78,7 +78,7 @@ def test_no_check_is_refused_and_all_that_was_asked_for_are_there() -> None:
     assert set(NAMES) == {
         *("wsl", "systemd", "interop", "idle", "dxg", "libcuda", "driver"),
         *("docker", "docker_access", "live_restore", "toolkit", "sudo_rule"),
-        *("shell_hook", "port", "gpud", "telemetry"),
+        *("shell_hook", "gpud", "telemetry"),
         *("settings", "users", "known_issues"),
     }
 

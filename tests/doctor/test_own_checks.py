@@ -11,7 +11,7 @@ import pytest
 
 from gpud.core.errors import ConfigError
 from gpud.core.settings import config_path, secrets_path
-from gpud.doctor.checks.gpud import port, settings
+from gpud.doctor.checks.gpud import settings
 from gpud.doctor.machine import person
 from tests.doctor.trees import (
     ADVICE,
@@ -19,10 +19,8 @@ from tests.doctor.trees import (
     OK,
     PROBLEM,
     UNKNOWN,
-    WSL2,
     expect,
     machine,
-    report,
 )
 
 if TYPE_CHECKING:
@@ -37,21 +35,6 @@ def test_person_under_sudo_is_the_caller() -> None:
     caller = person({"SUDO_UID": str(account.pw_uid), "HOME": "/root", "SHELL": "/bin/zsh"})
     assert (caller.name, caller.home, caller.login_shell) == account[0:1] + account[5:7]
     assert person({}).name == "root"
-
-
-# port
-
-
-def test_port_that_is_taken_is_a_problem_unless_gpud_serves_it(tmp_path: Path) -> None:
-    row = "   0: 0100007F:26D9 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4242 1\n"
-    files = WSL2 | {"/proc/net/tcp": WSL2["/proc/net/tcp"] + row}
-    expect(port.look(machine(tmp_path, files)), PROBLEM, "is taken")
-    expect(port.look(machine(tmp_path / "free", WSL2)), OK, "is free")
-    served = {"health": {"http": {"level": 0}}}
-    running = machine(tmp_path, files, root=report(), agent=served)
-    expect(port.look(running), OK, "served by gpud's agent")
-    young = machine(tmp_path, files, root=report())
-    expect(port.look(young), UNKNOWN, "the agent has not said yet")
 
 
 # settings

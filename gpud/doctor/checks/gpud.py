@@ -1,4 +1,4 @@
-"""Checks of gpud itself: supervisor and agent, settings and port."""
+"""Checks of gpud itself: supervisor and agent, settings, and who may ask it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from gpud import settings_files
 from gpud.core.errors import ConfigError
 from gpud.core.health import Level
-from gpud.core.proc import listening
 from gpud.core.report import RootReport
 from gpud.core.settings import GROUP, config_path
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
@@ -16,7 +15,7 @@ from gpud.doctor.machine import Machine
 from gpud.reports import NOT_RUNNING
 from gpud.words import next_on_battery, unmeasured
 
-ELSEWHERE = {"containers", "cuda", "dockerd", "http", "nvml", "settings"}
+ELSEWHERE = {"containers", "cuda", "dockerd", "nvml", "settings"}
 """Components with a check of their own."""
 BROKEN = "mend that line; `gpud config check` reads the file again, `sudo gpud restart` uses it"
 
@@ -95,24 +94,3 @@ def users(machine: Machine) -> Finding:
         return ok(f"you are in the group {GROUP}")
     fix = f"sudo usermod -aG {GROUP} {person.name} (works at once in shells that are open)"
     return advice(f"you are not in the group {GROUP}", fix)
-
-
-@check(190, "port")
-def port(machine: Machine) -> Finding:
-    """Address of gpud: gpud serves it, or it is free; else the process that holds it."""
-    http, health = machine.settings.http, machine.health("http")
-    if machine.root is not None and health is not None and health.level == Level.OK:
-        return ok(f"{machine.agent.url or http.url}, served by gpud's agent")
-    if machine.root is not None and health is None:  # it may listen before it says so
-        evidence = f"{http.listen}: the agent has not said yet whether it listens there"
-        return unknown(evidence, "ask again in a moment")
-    number = http.port + 1 & 0xFFFF or 9946
-    another = f'choose another: [http] listen = "127.0.0.1:{number}"'
-    fix = f"stop the program that `sudo ss -ltnp` names (of this distribution alone), or {another}"
-    if health is not None:
-        make = problem if health.level == Level.FAILED else advice
-        return make(health.detail or f"{http.listen} cannot be had", health.fix or fix)
-    tables = (machine.text(table) or "" for table in ("/proc/net/tcp", "/proc/net/tcp6"))
-    if not any(listening(table, http.port) for table in tables):  # no connection is made
-        return ok(f"{http.listen} is free")
-    return problem(f"{http.listen} is taken, and gpud is not running", fix)
