@@ -13,7 +13,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from gpud.agent.measure.conditions import SLOWED
-from gpud.agent.regression import causes as kinds
 from gpud.core.alerts import Cause
 from gpud.core.stats import median, quantile
 from gpud.words import BY_NOTHING
@@ -25,6 +24,32 @@ if TYPE_CHECKING:
 
     Runs: TypeAlias = Sequence[Mapping[str, Condition]]
     Sides: TypeAlias = tuple[Runs, Runs]
+
+DRIVER, KERNEL, WINDOWS, WSL = "driver", "kernel", "windows", "wsl"
+CUDA, NVML, FOLDER = "cuda", "nvml", "driver_folder"
+POWER_LIMIT, PCIE, THROTTLE = "power_limit", "pcie", "throttle"
+SM_CLOCK, MEMORY_CLOCK, BATTERY, MEMORY = "sm_clock", "memory_clock", "battery", "memory"
+CLOCKSOURCE, LIBRARY, LOADING, PYTHON = "clocksource", "library", "loading", "python"
+CPU_LOAD, DXG, CPU, NOTHING = "cpu_load", "dxg", "cpu", "nothing"
+COMPILER = "compiler"
+
+MACHINE: Final = "the CPU's probes slowed as well: the machine, not the GPU"
+
+SAME_WORK_OF_A_CYCLE: Final = "a cycle does as much as before"
+
+OF_CHANGES: Final = {
+    "driver_version": DRIVER,
+    "kernel": KERNEL,
+    "windows_build": WINDOWS,
+    "wsl_version": WSL,
+    "cuda_version": CUDA,
+    "nvml_version": NVML,
+    "driver_folder": FOLDER,
+}
+"""Changes of driver and machine as causes, the most telling first."""
+
+OF_THE_DRIVER: Final = frozenset({DRIVER, CUDA, NVML, FOLDER})
+"""The driver and what comes with it: these show a new driver whose version is not known."""
 
 FEWEST: Final = 5
 """Runs on either side: the median of fewer means nothing."""
@@ -45,10 +70,10 @@ PINNED: Final = "pinned"
 MOST: Final = 0.5
 """Share of a slowdown from which on its cause is named."""
 TEXTS: Final = {
-    "clocksource": kinds.CLOCKSOURCE,
-    "library": kinds.LIBRARY,
-    "loading": kinds.LOADING,
-    "python": kinds.PYTHON,
+    "clocksource": CLOCKSOURCE,
+    "library": LIBRARY,
+    "loading": LOADING,
+    "python": PYTHON,
 }
 
 
@@ -73,7 +98,7 @@ def likely(
     others = map(_renamed, (*messages, *_measured((before, after))))
     unnamed = (cause for cause in others if cause.kind not in updated)
     causes = ordered((*explained, *first, *unnamed))
-    return causes or (Cause(kinds.NOTHING, detail="nothing that gpud records changed"),)
+    return causes or (Cause(NOTHING, detail="nothing that gpud records changed"),)
 
 
 def ordered(causes: Iterable[Cause]) -> tuple[Cause, ...]:
@@ -81,10 +106,10 @@ def ordered(causes: Iterable[Cause]) -> tuple[Cause, ...]:
 
     What else was measured keeps its order.
     """
-    ranks = {kind: rank for rank, kind in enumerate(kinds.OF_CHANGES.values())}
+    ranks = {kind: rank for rank, kind in enumerate(OF_CHANGES.values())}
 
     def rank(cause: Cause) -> int:
-        explains = cause.kind == kinds.COMPILER or cause.detail == kinds.SAME_WORK_OF_A_CYCLE
+        explains = cause.kind == COMPILER or cause.detail == SAME_WORK_OF_A_CYCLE
         return -1 if explains else ranks.get(cause.kind, len(ranks))
 
     return tuple(sorted(map(_renamed, causes), key=rank))
@@ -92,8 +117,8 @@ def ordered(causes: Iterable[Cause]) -> tuple[Cause, ...]:
 
 def _renamed(cause: Cause) -> Cause:
     """Name a change as a cause; of kernels only the numbers, where these differ."""
-    kind, old, new = kinds.OF_CHANGES.get(cause.kind, cause.kind), cause.old, cause.new
-    if kind == kinds.KERNEL and old and new:
+    kind, old, new = OF_CHANGES.get(cause.kind, cause.kind), cause.old, cause.new
+    if kind == KERNEL and old and new:
         numbers = old.partition("-")[0], new.partition("-")[0]
         old, new = numbers if numbers[0] != numbers[1] else (old, new)
     return Cause(kind, old, new, cause.detail)
@@ -103,24 +128,24 @@ def _measured(sides: Sides) -> Iterator[Cause]:
     """Yield what the conditions show, of the GPU right after each run: before it it may sleep."""
     if min(map(len, sides)) < FEWEST:
         return
-    yield from _lower(sides, kinds.POWER_LIMIT, "after.power_limit_watts", "{:.0f} W")
+    yield from _lower(sides, POWER_LIMIT, "after.power_limit_watts", "{:.0f} W")
     yield from _link(sides)
     yield from _throttled(sides)
-    yield from _lower(sides, kinds.SM_CLOCK, "after.clock_sm_hertz", "{:.0f} MHz", 1e6)
-    yield from _lower(sides, kinds.MEMORY_CLOCK, "after.clock_memory_hertz", "{:.0f} MHz", 1e6)
+    yield from _lower(sides, SM_CLOCK, "after.clock_sm_hertz", "{:.0f} MHz", 1e6)
+    yield from _lower(sides, MEMORY_CLOCK, "after.clock_memory_hertz", "{:.0f} MHz", 1e6)
     if _medians(_values(sides, "after.ac", bool)) == [1, 0]:
-        yield Cause(kinds.BATTERY, "mains", "battery")
+        yield Cause(BATTERY, "mains", "battery")
     shares = [[share for run in side if (share := _free(run)) is not None] for side in sides]
     free = _medians(_enough(shares))
     if free and free[1] < FULL <= free[0]:
-        yield Cause(kinds.MEMORY, f"{free[0]:.0%}", f"{free[1]:.0%}")
+        yield Cause(MEMORY, f"{free[0]:.0%}", f"{free[1]:.0%}")
     for name, kind in TEXTS.items():
         usual = [_usual(_values([side], name, str)) for side in sides]
         if None not in usual and usual[0] != usual[1]:
             yield Cause(kind, *usual)
     load = _medians(_values(sides, "load_1m", int, float))
     if load and load[1] >= max(load[0] + LOAD, 2 * load[0]):
-        yield Cause(kinds.CPU_LOAD, f"{load[0]:.1f}", f"{load[1]:.1f}")
+        yield Cause(CPU_LOAD, f"{load[0]:.1f}", f"{load[1]:.1f}")
 
 
 def _lower(sides: Sides, kind: str, name: str, form: str, scale: float = 1.0) -> Iterator[Cause]:
@@ -136,7 +161,7 @@ def _link(sides: Sides) -> Iterator[Cause]:
     )
     if generations and widths and (generations[1] < generations[0] or widths[1] < widths[0]):
         ends = zip(generations, widths, strict=True)
-        yield Cause(kinds.PCIE, *(f"gen {generation} x{width}" for generation, width in ends))
+        yield Cause(PCIE, *(f"gen {generation} x{width}" for generation, width in ends))
 
 
 def _throttled(sides: Sides) -> Iterator[Cause]:
@@ -155,7 +180,7 @@ def _throttled(sides: Sides) -> Iterator[Cause]:
         hotter = heat and heat[1] > heat[0]
         detail = f"{heat[0]:.0f} -> {heat[1]:.0f} degrees C" if hotter else None
         before = ", ".join(usual) or BY_NOTHING
-        yield Cause(kinds.THROTTLE, before, f"by {', '.join(risen)}", detail)
+        yield Cause(THROTTLE, before, f"by {', '.join(risen)}", detail)
 
 
 def _free(run: Mapping[str, Condition]) -> float | None:
@@ -206,7 +231,7 @@ def _explanation(before: Runs, after: Runs, mode: str) -> Iterator[Cause]:
         return
     if parts.clock <= MOST * (parts.clock + parts.cycle):
         old, new = (f"{hertz / 1e6:.0f} MHz" for hertz in parts.hertz)
-        yield Cause(kinds.SM_CLOCK, old, new, kinds.SAME_WORK_OF_A_CYCLE)
+        yield Cause(SM_CLOCK, old, new, SAME_WORK_OF_A_CYCLE)
         return
     pinned = _parts(before, after, PINNED)
     if pinned is not None and pinned.cycle <= max(MOST * parts.cycle, math.log(SLOWER)):
@@ -215,9 +240,9 @@ def _explanation(before: Runs, after: Runs, mode: str) -> Iterator[Cause]:
     code, other = _code(before, mode), _code(after, mode)
     if code is not None and other is not None and code != other:
         old, new = _different(code, other)
-        yield Cause(kinds.COMPILER, old, new, detail)
+        yield Cause(COMPILER, old, new, detail)
     elif detail is not None:
-        yield Cause(kinds.COMPILER, detail=f"the driver's compiler makes slower code: {detail}")
+        yield Cause(COMPILER, detail=f"the driver's compiler makes slower code: {detail}")
 
 
 def _parts(before: Runs, after: Runs, mode: str) -> Parts | None:

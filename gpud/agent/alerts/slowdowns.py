@@ -14,7 +14,6 @@ import msgspec
 
 from gpud.agent.alerts import causes
 from gpud.agent.alerts.message import moment, plain
-from gpud.agent.regression.causes import DRIVER, OF_THE_DRIVER
 from gpud.agent.regression.detector import Alarm, ChangeKind
 from gpud.agent.regression.detector.model import SLACK_S, alike, confirmed
 from gpud.core.alerts import DRIVER_REGRESSION, SLOWDOWN, Cause
@@ -66,7 +65,7 @@ class AlarmFinding(msgspec.Struct, frozen=True):
             if cause.old is not None and cause.new is not None
         ]
         old, new = plain(self.alarm.old_driver), plain(self.alarm.new_driver)
-        return named or [(DRIVER, old, new)]
+        return named or [(causes.DRIVER, old, new)]
 
     @property
     def brought(self) -> set[tuple[str, str]]:
@@ -79,8 +78,7 @@ class Incident(msgspec.Struct):
 
     Without a name it is a suspect: one finding that nothing confirms yet, of a stream that had
     judged ``judged`` samples when its window began. ``ended`` has the last finding of each stream
-    that came back. ``over`` is read and not written: version 0.1 kept all findings in one list,
-    with the places of those that had ended.
+    that came back.
     """
 
     findings: list[AlarmFinding] = msgspec.field(name="found")
@@ -91,16 +89,7 @@ class Incident(msgspec.Struct):
     updated_s: float = 0.0
     ended: list[AlarmFinding] = []
     ends_s: float | None = None
-    over: list[int] = []
     acknowledged_s: float | None = None  # of version 0.1; the row of the alert has it now
-
-    def __post_init__(self) -> None:
-        """Move the findings that version 0.1 listed in ``over``."""
-        if self.over:
-            places = {place for place in self.over if place < len(self.findings)}
-            self.ended = [self.findings[place] for place in sorted(places)]
-            self.findings = [f for place, f in enumerate(self.findings) if place not in places]
-            self.over = []
 
     @property
     def of_update(self) -> bool:
@@ -262,7 +251,7 @@ def _named(findings: list[AlarmFinding]) -> tuple[str, dict[str, str]]:
     update = next((finding for finding in findings if not finding.alarm.suspect), None)
     if update is not None:
         kind, old, new = update.updates[0]
-        name = DRIVER_REGRESSION if kind in OF_THE_DRIVER else SLOWDOWN
+        name = DRIVER_REGRESSION if kind in causes.OF_THE_DRIVER else SLOWDOWN
         return name, {"kind": kind, "old": old, "new": new}
     strongest = max(findings, key=lambda finding: finding.slowdown)
     since_s = min(finding.alarm.since_s for finding in findings)

@@ -22,7 +22,6 @@ from gpud.agent.alerts.slowdowns import AlarmFinding, Incident, Slowdowns
 from gpud.agent.history import queries, records
 from gpud.agent.history.queries import Sides
 from gpud.agent.history.records import SavedState, encoded
-from gpud.agent.regression.causes import DXG
 from gpud.agent.regression.detector import ChangeKind
 from gpud.agent.state.status import alert_report
 from gpud.agent.ticks import to_tick_s
@@ -433,4 +432,4 @@ def _messages(raised: StreamAlarm, snapshot: Snapshot) -> Iterator[Cause]:
     if raised.key.gpu is None or message is None or message.at_s is None:
         return
     if alarm.since_s - report.RECENT_S <= message.at_s <= alarm.at_s:
-        yield Cause(DXG, detail=f"the channel to Windows: {message.words}")
+        yield Cause(causes.DXG, detail=f"the channel to Windows: {message.words}")

@@ -13,7 +13,6 @@ from msgspec import structs
 from gpud.agent.alerts import causes
 from gpud.agent.alerts.message import cut, moment, plain
 from gpud.agent.alerts.slowdowns import CRITICAL_FROM
-from gpud.agent.regression import causes as kinds
 from gpud.agent.regression.detector import ChangeKind
 from gpud.core.advice import Platform
 from gpud.core.alerts import (
@@ -64,27 +63,27 @@ _POWER_MODE: Final = (
     "look at the power mode of Windows and of the laptop, and at who set the clocks"
 )
 _FIXES_WSL: Final = {
-    kinds.KERNEL: (
+    causes.KERNEL: (
         "`wsl --version` in Windows names the kernel; `wsl --update` may bring a newer one"
     ),
-    kinds.WSL: "`wsl --update` in Windows may bring a newer WSL, or --web-download an earlier one",
-    kinds.WINDOWS: "Windows' Update history can take its last update back",
+    causes.WSL: "`wsl --update` in Windows may bring a newer WSL, or --web-download an earlier one",
+    causes.WINDOWS: "Windows' Update history can take its last update back",
 }
 _FIXES: Final = {
-    kinds.POWER_LIMIT: (
+    causes.POWER_LIMIT: (
         "look at the laptop's performance mode and charger, or at who set the power limit"
     ),
-    kinds.PCIE: (
+    causes.PCIE: (
         "put the card in its slot anew, or look at the link's setting in the BIOS and the riser"
     ),
-    kinds.THROTTLE: "look at fans, dust, what else warms the machine, and the power supply",
-    kinds.SM_CLOCK: _POWER_MODE,
-    kinds.MEMORY_CLOCK: _POWER_MODE,
-    kinds.BATTERY: "plug the machine in",
-    kinds.MEMORY: "close programs that use GPU memory, in Windows too",
-    kinds.CPU_LOAD: "look with `top`, and in Windows' Task Manager, at what keeps the CPU busy",
-    kinds.CPU: "look at what else runs on the machine, its power mode and its temperature",
-    kinds.DXG: "`wsl --shutdown` from Windows renews the channel to the GPU",
+    causes.THROTTLE: "look at fans, dust, what else warms the machine, and the power supply",
+    causes.SM_CLOCK: _POWER_MODE,
+    causes.MEMORY_CLOCK: _POWER_MODE,
+    causes.BATTERY: "plug the machine in",
+    causes.MEMORY: "close programs that use GPU memory, in Windows too",
+    causes.CPU_LOAD: "look with `top`, and in Windows' Task Manager, at what keeps the CPU busy",
+    causes.CPU: "look at what else runs on the machine, its power mode and its temperature",
+    causes.DXG: "`wsl --shutdown` from Windows renews the channel to the GPU",
 }
 
 
@@ -141,7 +140,7 @@ def lost(function: Lost, gpus: Mapping[str, str], platform: Platform) -> Alert:
         description=description,
         starts_s=function.at_s,
         updated_s=function.at_s,
-        causes=(Cause(kinds.DRIVER, old, new),) if replaced else (),
+        causes=(Cause(causes.DRIVER, old, new),) if replaced else (),
         fix="; ".join(steps) or None,
     )
 
@@ -168,14 +167,14 @@ def fix(likely: Sequence[Cause], platform: Platform, alert: str) -> str:
     if not steps:
         return f"{COMPARE}; {accept}"
     # An update that came when the whole machine slowed down may be blamed for nothing.
-    machine = _FIXES[kinds.CPU]
+    machine = _FIXES[causes.CPU]
     first = f"first {machine}; {steps[0]}" if machine in steps[1:] else steps[0]
     return f"{first}; {accept}"
 
 
 def _step(cause: Cause, platform: Platform) -> str | None:
-    if cause.kind in kinds.OF_THE_DRIVER:
-        return _going_back(cause.old if cause.kind == kinds.DRIVER else None, platform)
+    if cause.kind in causes.OF_THE_DRIVER:
+        return _going_back(cause.old if cause.kind == causes.DRIVER else None, platform)
     in_wsl = _FIXES_WSL.get(cause.kind) if platform in IN_WSL else None
     return in_wsl or _FIXES.get(cause.kind)
 
@@ -230,17 +229,17 @@ def _least_certain(row: Evidence) -> tuple[bool, float, str]:
 
 def _causes(findings: Sequence[AlarmFinding], *, machine: bool) -> list[Cause]:
     """Merge what the streams name: each cause once, the first of its kind."""
-    every = [Cause(kinds.CPU, detail=kinds.MACHINE)] if machine else []
+    every = [Cause(causes.CPU, detail=causes.MACHINE)] if machine else []
     for finding in sorted(findings, key=lambda finding: (finding.alarm.at_s, str(finding.key))):
         every += (*finding.changed, *finding.causes)
     merged: dict[tuple[str, str | None], Cause] = {}
     for cause in causes.ordered(every):
         # What was measured differs by a little from stream to stream, and is one cause.
-        version = cause.new if cause.kind in kinds.OF_CHANGES.values() else None
+        version = cause.new if cause.kind in causes.OF_CHANGES.values() else None
         texts = (None if t is None else plain(t) for t in (cause.old, cause.new, cause.detail))
         merged.setdefault((cause.kind, version), Cause(plain(cause.kind), *texts))
     likely = list(merged.values())
-    return [cause for cause in likely if cause.kind != kinds.NOTHING] or likely
+    return [cause for cause in likely if cause.kind != causes.NOTHING] or likely
 
 
 def _summary(
@@ -256,7 +255,7 @@ def _summary(
     since = _since(incident)
     where = f" on {', '.join(sorted({_place(row.stream, gpus) for row in rows}))}"
     because = ""
-    if not incident.of_update and likely and likely[0].kind != kinds.NOTHING:
+    if not incident.of_update and likely and likely[0].kind != causes.NOTHING:
         because = f"; {cause_words(likely[0])}"
     for text in (
         f"{moved}{more}{since}{where}{because}",
@@ -305,7 +304,7 @@ def _description(
     ]
     if incident.findings and (over := len(incident.ended)):
         lines.append(f"{over} more {'was' if over == 1 else 'were'} slower and came back.")
-    changes = [f"- {cause_words(cause)}" for cause in likely if cause.kind != kinds.NOTHING]
+    changes = [f"- {cause_words(cause)}" for cause in likely if cause.kind != causes.NOTHING]
     if changes:
         lines += ["What became another at that time:", *changes]
     else:

@@ -7,12 +7,14 @@ where no GPU is known yet: which it is only CUDA could tell, and CUDA is what wa
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from gpud import regular_file
 from gpud.agent.history import queries, reader
 from gpud.agent.state.presence import remembered
 from gpud.core import wsl
@@ -20,7 +22,6 @@ from gpud.core.clock import Instant
 from gpud.core.errors import StoreError
 from gpud.known_issues.catalogue import catalogue
 from gpud.known_issues.matching import MachineFacts, boot_grace_s
-from gpud.uptime import boot_rest_s
 from gpud.words import GPU_WORK_BEGINS
 
 if TYPE_CHECKING:
@@ -64,3 +65,20 @@ def _grace_of_gpus_s(settings: Settings, machine: Mapping[str, str]) -> float:
 def begins(wall_s: float) -> str:
     """Return the sentence that says when GPU work begins, at a Unix time."""
     return GPU_WORK_BEGINS.format(moment=time.strftime("%X", time.localtime(wall_s)))
+
+
+def boot_rest_s(grace_s: float, sysroot: str) -> float:
+    """Give the seconds until GPU work may begin in a WSL2 with this ``/proc/uptime``.
+
+    Right after its start WSL2's GPU is not ready, and a CUDA call may hang or spoil it for the life
+    of the virtual machine. Where the file says nothing, CLOCK_BOOTTIME does, which is that of this
+    machine: below another ``sysroot`` an age that is not known holds nothing back.
+    """
+    uptime = regular_file.text(Path(sysroot, "proc/uptime"))
+    try:
+        age_s = float((uptime or "").split()[0])
+    except (IndexError, ValueError):
+        age_s = -1.0
+    if not 0 <= age_s < math.inf:
+        age_s = time.clock_gettime(time.CLOCK_BOOTTIME) if sysroot == "/" else math.inf
+    return max(grace_s - age_s, 0.0)

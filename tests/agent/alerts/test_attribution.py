@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.alerts.causes import likely
-from gpud.agent.regression import causes as kinds
+from gpud.agent.alerts import causes
 from gpud.child import kernels
 from gpud.child.progress import Budget
 from gpud.child.throughput import measured
@@ -68,7 +67,7 @@ def unload(library: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "clock", "slower", "registers"),
-    [(kinds.SM_CLOCK, 0.88, 1.0, 128), (kinds.COMPILER, 1.0, 1.12, 120)],
+    [(causes.SM_CLOCK, 0.88, 1.0, 128), (causes.COMPILER, 1.0, 1.12, 120)],
 )
 def test_the_clock_and_the_compiler_are_told_apart(  # a change and a probe
     tmp_path: Path,
@@ -87,5 +86,5 @@ def test_the_clock_and_the_compiler_are_told_apart(  # a change and a probe
         for share, code in ((1.0, (1.0, 128)), (clock, (slower, registers)))
     )
     for changed in ((), (UPDATE,)):
-        first, *_ = likely(before, after, changed)
+        first, *_ = causes.likely(before, after, changed)
         assert first.kind == kind

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpud import regular_file
 from gpud.agent.history import records
 from gpud.agent.history.records import Entry
 from gpud.agent.measure import grace
@@ -17,6 +19,7 @@ from tests.histories import opened
 if TYPE_CHECKING:
     from pathlib import Path
 
+UNKNOWN = ["", "nan 1.00\n", "inf 1.00\n", "-5 1.00\n", "a while", None]
 WSL2 = "5.15.167.4-microsoft-standard-WSL2"
 NOW = Instant(1000.0, 100.0)
 SEEN = {"uuid": "GPU-1", "name": "NVIDIA GeForce RTX 5090"}
@@ -42,7 +45,7 @@ def begins(
         ({"kernel": WSL2}, "10.00 1.00\n", Instant(1080.0, 180.0)),
         ({"kernel": WSL2}, "60.00 1.00\n", Instant(1030.0, 130.0)),
         ({"kernel": WSL2}, "90.00 1.00\n", None),
-        ({"kernel": WSL2}, None, None),
+        *(({"kernel": WSL2}, unknown, None) for unknown in UNKNOWN),
         ({"kernel": "6.1.0-13-amd64"}, "10.00 1.00\n", None),
         ({"kernel": WSL2, "container": "1"}, "10.00 1.00\n", Instant(1080.0, 180.0)),
     ],
@@ -84,3 +87,12 @@ def test_history_that_cannot_be_read_knows_no_gpu(tmp_path: Path) -> None:
     (tmp_path / "gpud.db").write_bytes(b"no database at all" * 100)
     assert begins(tmp_path, "10.00 1.00\n", {"kernel": WSL2}) == Instant(1080.0, 180.0)
     assert not (tmp_path / "gpud.db-wal").exists()
+
+
+@pytest.mark.parametrize("uptime", UNKNOWN)
+def test_age_that_proc_does_not_give_is_that_of_the_boot_clock(
+    uptime: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "clock_gettime", {time.CLOCK_BOOTTIME: 10.0}.__getitem__)
+    monkeypatch.setattr(regular_file, "text", lambda _: uptime)
+    assert grace.boot_rest_s(60.0, "/") == 50.0
