@@ -5,17 +5,21 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpud import cli
 from gpud.agent.history.records import Run
 from gpud.agent.history.schema import MINUTE_S
 from gpud.agent.history.store import Store
-from gpud.agent.history.telemetry import FIGURES, GAUGES, PARTS, TelemetryRow
+from gpud.agent.history.telemetry import FIGURES, GAUGES, PARTS, TelemetryRow, write_minutes
 from gpud.child import summary
 from gpud.core.sample import Backend, Device, Failure, Flag, Reason, RunReport, Sample, Unit
 
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
     import random
     import sqlite3
     from collections.abc import Callable, Iterator, Mapping
+
+    import pytest
 
     from gpud.core.sample import Condition
 
@@ -153,3 +159,37 @@ def done(store: Store, piece: Callable[[sqlite3.Connection], bool]) -> int:
 
 def column(store: Store, query: str) -> list[object]:
     return store.read(lambda connection: [row[0] for row in connection.execute(query)])
+
+
+class Asked:
+    """A home with a history in it, and `gpud history`; ``words`` stand before those of a call."""
+
+    def __init__(self, home: Path, capture: pytest.CaptureFixture[str], *words: str) -> None:
+        self.home = home
+        self.state = home / "var/lib/gpud"
+        self._capture = capture
+        self._words = words
+        self.stderr = ""
+
+    def written(self, *runs: Run) -> None:
+        with opened(self.state) as store:
+            assert store.append(list(runs)) == []
+
+    def minutes(self, *minutes: TelemetryRow) -> None:
+        with opened(self.state) as store:
+            store.write(write_minutes, minutes)
+
+    def __call__(self, *words: str, code: int = 0) -> str:
+        assert cli.main(["--home", str(self.home), "history", *self._words, *words]) == code
+        out, self.stderr = self._capture.readouterr()
+        return out
+
+    def table(self, *words: str) -> list[list[str]]:
+        return [line.split() for line in self(*words).splitlines()]
+
+    def csv(self, *words: str) -> list[dict[str, str]]:
+        return list(csv.DictReader(io.StringIO(self(*words))))
+
+
+def rfc(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).isoformat().replace("+00:00", "Z")

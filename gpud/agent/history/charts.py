@@ -205,7 +205,7 @@ def _checked(
             raise UnknownName("probe", query.probe, tuple(sorted({*current, *names})))
     modes = {*current.get(query.probe, ()), *(line.mode for line in series)}
     for mode in query.modes:
-        if mode not in modes and not queries.has_mode(connection, query.probe, mode):
+        if mode not in modes and mode not in queries.modes(connection, [query.probe]):
             raise UnknownName("mode", mode, tuple(sorted(modes)))
     check_gpus(connection, query.gpus, {line.gpu for line in series}, snapshot)
     return series

@@ -380,14 +380,3 @@ def gpus(connection: sqlite3.Connection) -> tuple[str, ...]:
         (RECENT_RUNS, GPU_SEEN),
     )
     return tuple(uuid for (uuid,) in typed(rows, tuple[str]))
-
-
-def has_mode(connection: sqlite3.Connection, probe: str, mode: str) -> bool:
-    """Return whether a probe had a mode in one of its newest runs, or in any hour."""
-    (had,) = connection.execute(
-        "SELECT EXISTS (SELECT 1 FROM samples WHERE mode = :mode AND run_id IN"
-        " (SELECT id FROM runs WHERE probe = :probe ORDER BY finished_s DESC LIMIT :recent))"
-        " OR EXISTS (SELECT 1 FROM rollups WHERE probe = :probe AND mode = :mode)",
-        {"mode": mode, "probe": probe, "recent": RECENT_RUNS},
-    ).fetchone()
-    return bool(had)

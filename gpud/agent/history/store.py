@@ -7,12 +7,12 @@ the whole VM without a sync, and five commits a minute cost nothing.
 from __future__ import annotations
 
 import asyncio
-import errno
+import os
 import sqlite3
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -278,21 +278,13 @@ def _translated(error: sqlite3.Error, path: Path) -> StoreError:
 
 
 def _cause(path: Path, reason: str, fix: str | None) -> tuple[str, str | None]:
-    """Find the cause behind SQLite's "unable to open": it tells neither EROFS nor ENOSPC apart."""
+    """Find the cause behind SQLite's "unable to open", which it does not tell."""
+    folder = path.parent
     if path.exists() and not path.is_file():
         return "not_a_file", f"move {path} away; gpud restart"
-    attempt = path.with_name(f".{FILE}.try")
-    try:
-        with closing(attempt.open("wb", buffering=0)) as file:
-            file.write(b"x" * 4096)
-    except OSError as error:
-        if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
-            return _REASONS[sqlite3.SQLITE_READONLY]
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            return _REASONS[sqlite3.SQLITE_FULL]
-        if error.errno == errno.ENOENT:
-            return "no_directory", f"mkdir -p {path.parent}"
-    finally:
-        with suppress(OSError):
-            attempt.unlink()
-    return reason, fix
+    if not folder.exists():
+        return "no_directory", f"mkdir -p {folder}"
+    if not os.access(folder, os.W_OK):
+        return _REASONS[sqlite3.SQLITE_READONLY]
+    full = os.statvfs(folder).f_bavail == 0
+    return _REASONS[sqlite3.SQLITE_FULL] if full else (reason, fix)

@@ -2,60 +2,30 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud import cli
 from gpud.agent.history import queries, retention
 from gpud.core.sample import Flag
 from gpud.document.machine import ListedGpu
 from gpud.requests import COLUMNS
 from tests import serving
 from tests.events import made
-from tests.histories import BEGUN_S, DAY_S, HOUR_S, done, failed, hours, opened, run
+from tests.histories import BEGUN_S, DAY_S, HOUR_S, Asked, done, failed, hours, opened, rfc, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpud.agent.history.records import Run
 
 HOSTILE = '=HYPERLINK("http://x")\x1b[31m,\'\n'
 NOW_S = time.time()
-
-
-class Asked:
-    """A home with a history in it, and the command line."""
-
-    def __init__(self, home: Path, capture: pytest.CaptureFixture[str]) -> None:
-        self.home = home
-        self.state = home / "var/lib/gpud"
-        self._capture = capture
-        self.stderr = ""
-
-    def written(self, *runs: Run) -> None:
-        with opened(self.state) as store:
-            assert store.append(list(runs)) == []
-
-    def __call__(self, *words: str, code: int = 0) -> str:
-        assert cli.main(["--home", str(self.home), "history", *words]) == code
-        out, self.stderr = self._capture.readouterr()
-        return out
-
-    def table(self, *words: str) -> list[list[str]]:
-        return [line.split() for line in self(*words).splitlines()]
-
-    def csv(self, *words: str) -> list[dict[str, str]]:
-        return list(csv.DictReader(io.StringIO(self(*words))))
 
 
 NUMBERS = {"GPU-1": 1, "GPU-2": 0}
@@ -75,10 +45,6 @@ def old(asked: Asked) -> Asked:
         done(store, retention.roll_up)
         done(store, lambda open_: retention.forget_runs(open_, 30))
     return asked
-
-
-def rfc(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).isoformat().replace("+00:00", "Z")
 
 
 def test_newest_run_is_the_last_line_with_figures_and_flags(asked: Asked) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud import cli
 from gpud.agent.history import retention, telemetry
 from gpud.agent.history.schema import MINUTE_S
 from gpud.agent.history.telemetry import COLUMNS, GAUGES, REASONS
@@ -21,7 +18,7 @@ from gpud.agent.serve.local import exporting
 from gpud.agent.telemetry.fields import FIELDS
 from gpud.requests import TelemetryRequest
 from tests import serving
-from tests.histories import BEGUN_S, DAY_S, HOUR_S, column, done, hours, opened
+from tests.histories import BEGUN_S, DAY_S, HOUR_S, Asked, column, done, hours, opened, rfc
 from tests.histories import telemetry as minute
 
 if TYPE_CHECKING:
@@ -32,36 +29,10 @@ if TYPE_CHECKING:
 NOW_S = time.time() // MINUTE_S * MINUTE_S
 
 
-class Asked:
-    """A home with telemetry in it, and the command line."""
-
-    def __init__(self, home: Path, capture: pytest.CaptureFixture[str]) -> None:
-        self.home = home
-        self.state = home / "var/lib/gpud"
-        self._capture = capture
-        self.stderr = ""
-
-    def written(self, *minutes: telemetry.TelemetryRow) -> None:
-        with opened(self.state) as store:
-            store.write(telemetry.write_minutes, minutes)
-
-    def __call__(self, *words: str, code: int = 0) -> str:
-        assert cli.main(["--home", str(self.home), "history", "--telemetry", *words]) == code
-        out, self.stderr = self._capture.readouterr()
-        return out
-
-    def csv(self, *words: str) -> list[dict[str, str]]:
-        return list(csv.DictReader(io.StringIO(self(*words))))
-
-
 @pytest.fixture
 def asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Asked]:
     with serving.agent(tmp_path):
-        yield Asked(tmp_path, capsys)
-
-
-def rfc(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).isoformat().replace("+00:00", "Z")
+        yield Asked(tmp_path, capsys, "--telemetry")
 
 
 def forty_days(store: Store) -> None:
@@ -127,7 +98,7 @@ def test_minute_that_comes_after_its_hour_was_deleted_leaves_the_hour(tmp_path: 
 
 
 def test_table_has_means_and_what_slowed_the_gpu(asked: Asked) -> None:
-    asked.written(
+    asked.minutes(
         minute(NOW_S - 120, 61.4, clock_sm_hertz=1.98e9, throttle_idle_ratio=1.0),
         minute(NOW_S - 60, None, gpu="GPU-2", throttle_hw_thermal_ratio=1 / 3, power_watts=0.4),
     )
@@ -144,7 +115,7 @@ def test_table_has_means_and_what_slowed_the_gpu(asked: Asked) -> None:
 
 
 def test_rows_are_chosen_by_time_gpu_and_number(asked: Asked) -> None:
-    asked.written(
+    asked.minutes(
         *(minute(NOW_S - 60 * n, gpu=gpu) for n in range(90) for gpu in ("GPU-1", "GPU-2"))
     )
     with opened(asked.state) as store:
@@ -166,7 +137,7 @@ def test_rows_are_chosen_by_time_gpu_and_number(asked: Asked) -> None:
 
 
 def test_csv_and_json_have_the_documented_columns(asked: Asked) -> None:
-    asked.written(minute(NOW_S, 60.5))
+    asked.minutes(minute(NOW_S, 60.5))
     (row,) = asked.csv("--csv")
     assert tuple(row) == COLUMNS
     assert (row["kind"], row["n"], row["temperature_celsius_mean"]) == ("minute", "6", "60.5")
@@ -220,14 +191,3 @@ async def test_rows_of_a_table_are_sent_in_pieces(
     lines = exporting.telemetry_lines(str(tmp_path), TelemetryRequest(limit=5), {})
     pieces = [line async for line in lines if isinstance(line, bytes)]
     assert [piece.count(b"\n") for piece in pieces] == [2, 2, 1]
-
-
-def test_damaged_rows_are_skipped(asked: Asked) -> None:
-    asked.written(*(minute(NOW_S - 60 * n) for n in range(3)))
-    with opened(asked.state) as store:
-        store.write(
-            lambda open_: open_.execute(
-                "UPDATE telemetry SET power_watts_mean = 9e999 WHERE at_s = ?", (int(NOW_S),)
-            )
-        )
-    assert len(asked.csv("--csv")) == 2
