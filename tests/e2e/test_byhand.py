@@ -277,11 +277,10 @@ def resumed(gpud: Program) -> Launcher:
 @pytest.mark.parametrize(
     ("made", "waits"),
     [
-        (lambda _: Launcher(None, gpu_from_s=time.monotonic() + 3.0), "GPU work begins at "),
         (resumed, r"GPU work begins at .*: the machine had just come back"),
         (hung, r"the agent starts no GPU work \(open\): it hung"),
     ],
-    ids=["boot", "pause", "breaker"],
+    ids=["pause", "breaker"],
 )
 def test_probe_says_what_it_waits_for_and_runs(
     gpud: Program, made: Callable[[Program], Launcher], waits: str

@@ -32,22 +32,3 @@ def test_after_a_night_asleep_there_is_one_catch_up_run_and_the_night_is_counted
         until(lambda: jumps(gpud) == 2, "the step back")
         assert gpud.value("gpud_vm_paused_seconds_total") == pytest.approx(NIGHT_S, abs=60)
         assert gpud.runs() == 2
-
-
-def test_a_run_across_a_jump_is_discarded_and_counted_and_runs_go_on_after_a_step_back() -> None:
-    with under_a_clock(schedule=HOURLY | {"small_interval_s": 1.0}) as gpud:
-        gpud.start()
-        until(gpud.runs, "the first run")
-        offset_s = 0.0
-
-        def discarded() -> float:
-            nonlocal offset_s
-            offset_s += 0.2  # a second's worth of them is no night, after which nothing is run
-            gpud.move(offset_s)  # every run sees some of these steps
-            return gpud.skips("cpu_call", "clock_jumped")
-
-        until(discarded, "a discarded run")
-        before = jumps(gpud)
-        gpud.move(-3600)
-        until(lambda: jumps(gpud) > before, "the step back")
-        gpud.more_runs(count=2)

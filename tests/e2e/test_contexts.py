@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import pytest
 from gpud import client
 from gpud.requests import ContextsRequest, WaitLine
 from tests.e2e.program import QUICK, Program, cuda, only, program
-from tests.e2e.test_boot import LINUX, WSL2
+from tests.e2e.test_boot import WSL2
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -86,14 +85,3 @@ def test_contexts_are_counted_over_a_restart_and_once_spent_only_a_person_makes_
     until(lambda: counted(gpud) == BUDGET + 4, "another program's contexts in the count")
     _, event = gpud.events("probe_requested")
     assert (event["contexts"], event["uid"]) == (3, os.geteuid())
-
-
-def test_on_plain_linux_each_round_makes_one_context_and_there_is_no_budget(gpud: Program) -> None:
-    ledger = machine(gpud, LINUX)
-    gpud.start()
-    until(lambda: made(ledger) >= 12, "twelve rounds")
-    assert gpud.value("gpud_gpu_contexts_budget") is None
-    gpud.stop()
-    count = json.loads((gpud.home / "var/lib/gpud/contexts.json").read_bytes())
-    assert count["rounds"] - count["contexts"] in {0, 1}, "the end may have cut a round short"
-    assert count["contexts"] - made(ledger) in {0, 1}

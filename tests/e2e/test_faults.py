@@ -9,13 +9,11 @@ import os
 import pwd
 import socket
 import subprocess
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.e2e.program import Program, cuda, free_port, only, program
-from tests.kmsg import Kernel
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -54,10 +52,9 @@ def test_without_any_gpu_the_cpu_is_measured_and_no_gpu_is_pretended(gpud: Progr
 
 
 def test_a_child_that_hangs_in_the_driver_is_a_reason_and_the_agent_goes_on() -> None:
-    """Three programs side by side, because each hang takes the child's whole time budget."""
+    """Two programs side by side, because each hang takes the child's whole time budget."""
     hangs = {
         "cuInit": ("cuda", "slow_start"),
-        "cuModuleLoadDataEx": ("probes", "slow_start"),
         "cuStreamSynchronize": ("probes", "hung"),
     }
     with contextlib.ExitStack() as stack:
@@ -133,7 +130,7 @@ def test_taken_port_is_named_and_served_once_it_is_free(gpud: Program) -> None:
         (result,) = (
             item
             for item in json.loads(gpud.cli("doctor", "--json").stdout)["checks"]
-            if item["name"] == "port"
+            if item["name"] == "gpud"
         )
         assert taken in result["evidence"]
         assert f"/gpud --home {gpud.home} restart" in result["fix"]
@@ -164,34 +161,6 @@ def test_a_bad_setting_is_named_in_one_line_and_nothing_starts(
     assert run.returncode == 2
     assert expected in run.stderr
     assert "Traceback" not in run.stderr
-
-
-def test_hang_beside_a_trace_of_a_known_fault_names_it_and_a_trace_alone_does_not() -> None:
-    line = "nvidia-uvm: request_free_mem_region() err -34"
-    with contextlib.ExitStack() as stack:
-        programs = {name: stack.enter_context(program()) for name in ("hangs", "works")}
-        for name, gpud in programs.items():
-            gpud.sysroot = str(gpud.home / "sysroot")
-            kernel = Kernel(gpud.home / "sysroot")
-            stack.callback(kernel.close)
-            kernel.says(line, at_s=time.monotonic())
-            osrelease = gpud.home / "sysroot/proc/sys/kernel/osrelease"
-            osrelease.parent.mkdir(parents=True)
-            osrelease.write_text("6.8.0-60-generic\n")
-            script = "hang cuStreamSynchronize\n" if name == "hangs" else ""
-            gpud.settings = {"cuda": {**cuda(gpud.home, script), "start_limit_s": 5.0}}
-            gpud.start()
-        hangs, works = programs["hangs"], programs["works"]
-        until(works.median, "a figure")
-        until(lambda: "known_fault" in works.logs(), "the trace")
-        assert "likely" not in json.dumps(json.loads(works.get("/api/v1/status"))["health"])
-
-        def cause() -> str | None:
-            detail: str = hangs.health("probes", 2, "hung")["detail"]
-            return detail.partition("; likely linux-hmm-kaslr: ")[2]
-
-        evidence = until(cause, "the likely cause")
-        assert evidence == f"kernel log: {line}"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes the settings from the agent's user")

@@ -1,9 +1,8 @@
-"""A good neighbour, seen from outside: when somebody else needs the GPU or the battery."""
+"""A good neighbour, seen from outside: when somebody else needs the GPU."""
 
 from __future__ import annotations
 
 import html
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,14 +22,6 @@ HASTY: dict[str, dict[str, Any]] = {
     },
     "probes": only("cpu_call", "cpu_matmul", "launch", "triad"),
 }
-
-
-def supply(gpud: Program, name: str, **facts: str) -> None:
-    """Write what the kernel says of a power supply."""
-    folder = Path(gpud.sysroot, "sys/class/power_supply", name)
-    folder.mkdir(parents=True, exist_ok=True)
-    for fact, text in facts.items():
-        (folder / fact).write_text(f"{text}\n")
 
 
 @pytest.fixture
@@ -79,18 +70,3 @@ def test_busy_gpu_is_left_alone_and_one_with_a_desktop_is_measured_and_marked(
     assert conditions["after.throttle_reasons"] == "idle"
     assert gpud.value("gpud_probe_skipped_in_a_row", gpu="0", probe="launch") == 0
     shown(gpud, "other programs use the GPU, so its runs are marked busy and not compared")
-
-
-def test_on_battery_large_probes_rest_until_the_plug_is_in(gpud: Program) -> None:
-    gpud.sysroot = str(gpud.home / "root")
-    gpud.settings |= {"cuda": cuda(gpud.home), "nvml": nvml(gpud.home)}
-    supply(gpud, "AC1", type="Mains", online="0")
-    supply(gpud, "BAT1", type="Battery", status="Discharging", capacity="64")
-    gpud.start()
-    until(lambda: gpud.skips("triad", "on_battery") >= 1, "large probes left out")
-    until(lambda: gpud.skips("cpu_matmul", "on_battery") >= 1, "the CPU's too")
-    small = until(lambda: probe(gpud, "launch"), "a small one")
-    assert small["conditions"]["before.ac"] is False
-    assert small["conditions"]["before.battery_ratio"] == 0.64
-    supply(gpud, "AC1", type="Mains", online="1")
-    until(lambda: probe(gpud, "triad"), "a large one on mains")

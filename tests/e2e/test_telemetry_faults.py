@@ -1,17 +1,12 @@
-"""Whatever a telemetry source does, the rest goes on: probes, scrapes, and the truth in them."""
+"""NVML hangs and the rest goes on: probes, scrapes, and the truth in them."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from gpud.core.telemetry import LEVELS
-from tests.agent.telemetry import smi_world
-from tests.agent.telemetry.smi_world import World
 from tests.e2e.program import cuda, nvml, only, program
 from tests.waiting import until
 
@@ -30,35 +25,6 @@ PLAN = {
     "jitter_ratio": 0.0,
 }
 PROBES = ("launch", "cpu_call")
-MORE_KB = 16 << 10
-"""By which the agent may grow: a program's answer of a GB is not kept."""
-
-Failures = list[tuple[str, str]]
-
-
-def hanging_nvml(gpud: Program, stack: contextlib.ExitStack) -> tuple[str, Failures]:
-    """NVML hangs in a query after some that were well."""
-    del stack
-    gpud.settings["nvml"] = nvml(gpud.home, "hang nvmlDeviceGetPowerUsage 3\n")
-    return "hung", [("nvml", "hung")]
-
-
-def broken_program(gpud: Program, stack: contextlib.ExitStack) -> tuple[str, Failures]:
-    """WSL without NVML, and an nvidia-smi.exe that never stops writing."""
-    gpud.sysroot = str(gpud.home)
-    world = World(gpud.home)
-    world.kernel(smi_world.WSL2)
-    world.file("starts", "", mode=0o666)
-    stack.enter_context(world.interop())
-    (gpud.home / "run/WSL/8_interop").chmod(0o777)
-    world.program(smi_world.EXE, "exec head -c 1000000000 /dev/zero")
-    return "library_missing", [("nvidia_smi_exe", "bad_output")]
-
-
-def peak_kb(pid: int) -> int:
-    """The most memory that a process has held."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0])
 
 
 @contextlib.contextmanager
@@ -80,26 +46,22 @@ def watched(gpud: Program) -> Iterator[list[Scrape]]:
         thread.join()
 
 
-@pytest.mark.parametrize("fault", [hanging_nvml, broken_program])
-def test_whatever_the_sources_do_probes_and_scrapes_go_on(fault: object) -> None:
-    with contextlib.ExitStack() as stack:
-        gpud = stack.enter_context(program(probes=only(*PROBES), schedule=PLAN))
+def test_while_nvml_hangs_probes_and_scrapes_go_on() -> None:
+    with program(probes=only(*PROBES), schedule=PLAN) as gpud:
         gpud.settings["cuda"] = cuda(gpud.home)
-        reason, failures = fault(gpud, stack)  # type: ignore[operator]
+        gpud.settings["nvml"] = nvml(gpud.home, "hang nvmlDeviceGetPowerUsage 3\n")
         gpud.start()
         agent = until(gpud.agent_pid, "the agent")
         for probe in PROBES:
             until(lambda probe=probe: gpud.runs(probe), f"a run of {probe}")  # type: ignore[misc]
-        before_kb = peak_kb(agent)
         with watched(gpud) as scrapes:
-            for source, why in failures:
-                until(
-                    lambda source=source, why=why: gpud.value(  # type: ignore[misc]
-                        "gpud_telemetry_source_failures_total", source=source, reason=why
-                    ),
-                    f"{source}: {why}",
-                )
-            health = gpud.health("nvml", 1, reason)
+            until(
+                lambda: gpud.value(
+                    "gpud_telemetry_source_failures_total", source="nvml", reason="hung"
+                ),
+                "NVML hung",
+            )
+            health = gpud.health("nvml", 1, "hung")
             assert health["detail"]
             assert health["fix"]
             for probe in PROBES:
@@ -113,5 +75,4 @@ def test_whatever_the_sources_do_probes_and_scrapes_go_on(fault: object) -> None
             assert scrape["gpud_breaker_state", (("state", "closed"),)] == 1
             answered = scrape["gpud_telemetry_level", ()] == NVML
             assert ("gpud_gpu_temperature_celsius" in names) == answered, scrape
-        assert peak_kb(agent) - before_kb < MORE_KB
         assert not {"Traceback", "job_failed", "task_failed"} & set(gpud.logs().split())
