@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.child.crossover import LADDER, Crossing
-from gpud.child.probes.crossover import outcome
+from gpud.child.probes.crossover import SIZES, Crossing, crossing, outcome
 from gpud.core.sample import Point, Reason
 from tests.child.running import INTERPRETED, Ended, scripted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
@@ -36,7 +36,7 @@ import json, time
 import numpy as np
 
 found = {{}}
-for n in {[n for n in LADDER if n <= 640]}:
+for n in {[n for n in SIZES if n <= 640]}:
     a = np.ones((n, n), np.float32)
     c = np.empty_like(a)
     taken = []
@@ -68,12 +68,12 @@ def answer(ended: Ended) -> int:
     return n
 
 
-@pytest.mark.parametrize("crossing", [128, 192, 256])  # short beside a busy core's time slice
-def test_the_answer_is_where_numpy_takes_as_long_as_the_gpu(tmp_path: Path, crossing: int) -> None:
+@pytest.mark.parametrize("expected", [128, 256])  # short beside a busy core's time slice
+def test_the_answer_is_where_numpy_takes_as_long_as_the_gpu(tmp_path: Path, expected: int) -> None:
     took = alone()
-    cost_s = (took[LADDER[LADDER.index(crossing) - 1]] * took[crossing]) ** 0.5
+    cost_s = (took[SIZES[SIZES.index(expected) - 1]] * took[expected]) ** 0.5
     result = answer(scripted(tmp_path, "crossover", costing(cost_s)))
-    assert abs(LADDER.index(result) - LADDER.index(crossing)) <= 1
+    assert abs(SIZES.index(result) - SIZES.index(expected)) <= 1
 
 
 def test_a_gpu_that_is_slower_everywhere_is_missing_with_the_curve_that_shows_it(
@@ -109,7 +109,59 @@ def test_the_curve_ascends_and_holds_both_sides_of_the_crossing(tmp_path: Path) 
     assert answer(ended) == conditions["n"]
     assert not won[conditions["below"]]
     assert all(won[n] for n in sizes if n >= conditions["n"])
-    assert LADDER.index(conditions["n"]) == LADDER.index(conditions["below"]) + 1
+    assert SIZES.index(conditions["n"]) == SIZES.index(conditions["below"]) + 1
+
+
+FLOP = 2
+
+
+def cpu_s(n: int) -> float:
+    return FLOP * n**3 / 1e11
+
+
+def slow_launch_s(n: int) -> float:  # a GPU of ten times the rate, and a launch of 50 us
+    return 5e-5 + FLOP * n**3 / 1e12
+
+
+@pytest.mark.parametrize(
+    ("cpu", "gpu", "below", "n", "cut_short"),
+    [
+        (cpu_s, slow_launch_s, 128, 192, False),
+        (cpu_s, lambda n: 0.1 * cpu_s(n), None, SIZES[0], False),
+        (cpu_s, cpu_s, 2048, None, False),
+        # A win that does not last is none.
+        (
+            cpu_s,
+            lambda n: cpu_s(n) * (0.9 if n < 100 else 1.5 if n < 700 else 0.3),
+            512,
+            768,
+            False,
+        ),
+        (lambda _: 0.1, lambda _: 0.2, 16, None, True),
+        (lambda _: 0.6, lambda _: 0.15, None, 16, True),
+    ],
+    ids=["crossing", "GPU everywhere", "equal", "twice", "GPU's time", "all time"],
+)
+def test_known_costs_have_a_known_answer(
+    cpu: Callable[[int], float],
+    gpu: Callable[[int], float],
+    below: int | None,
+    n: int | None,
+    cut_short: bool,  # noqa: FBT001
+) -> None:
+    result = crossing(cpu, gpu)
+    assert (result.below, result.n, result.cut_short) == (below, n, cut_short)
+
+
+def test_single_slow_calls_change_nothing_and_nothing_far_beyond_a_clear_win_is_measured() -> None:
+    sizes: list[int] = []
+
+    def gpu_s(n: int) -> float:
+        sizes.append(n)
+        return slow_launch_s(n) * (20 if len(sizes) % 4 == 0 else 1)
+
+    assert crossing(cpu_s, gpu_s).n == 192
+    assert max(sizes) == 256
 
 
 def test_a_machine_too_slow_to_look_further_gives_no_verdict(tmp_path: Path) -> None:
