@@ -72,8 +72,9 @@ class PrimaryContext:
 class Gpu:
     """A GPU for one run; what is taken of it is given back by ``close``, all but the context.
 
-    ``busy_s`` is GPU time in seconds: between events, and as ``account``ed for. ``wait`` waits for
-    the first lane, ``first`` and ``last`` record the events around a region; all are prebuilt.
+    ``busy_s`` is GPU time in seconds: between events, and what probes add that no event saw.
+    ``wait`` waits for the first lane, ``first`` and ``last`` record the events around a region; all
+    are prebuilt.
     ``fresh``: nothing has run in the context before. ``left_out``: as ``Job`` has it. ``peer``: the
     second GPU of a run that has one.
     ``release_errors`` holds what was refused at the end, by function.
@@ -364,10 +365,6 @@ class Gpu:
         taken_s = self.between()
         self.busy_s += taken_s
         return taken_s
-
-    def account(self, seconds: float) -> None:
-        """Add GPU time that no event saw."""
-        self.busy_s += seconds
 
     def conditions(self) -> dict[str, Condition]:
         """Give what the driver knows of the circumstances."""

@@ -63,7 +63,7 @@ class Peer:
                 yield other
         finally:
             code = self._driver.code("cuCtxSetCurrent", own.context.handle)
-            own.account(other.busy_s)
+            own.busy_s += other.busy_s
             other.busy_s = 0.0
             own.vram_peak_bytes = max(own.vram_peak_bytes, other.vram_peak_bytes)
         if code:

@@ -195,7 +195,7 @@ def gpu_time(gpu: Gpu, calls: Sequence[Call], ahead: Load, count: int) -> tuple[
         for each in queued:
             gpu.check(each.real(), each)
         seconds.append(gpu.between())
-    gpu.account(sum(seconds) + count * ahead.seconds)
+    gpu.busy_s += sum(seconds) + count * ahead.seconds
     return tuple(seconds)
 
 
@@ -208,7 +208,7 @@ def behind_load(gpu: Gpu, budget: Budget, *rows: Sequence[Call]) -> list[float]:
     ahead = occupying(gpu, (first, *max(rows, key=len), last), budget)
     taken_s = [median(gpu_time(gpu, calls, ahead, PILOTS)) for calls in rows]
     ahead.close()
-    gpu.account(QUEUED * max(taken_s))
+    gpu.busy_s += QUEUED * max(taken_s)
     return taken_s
 
 

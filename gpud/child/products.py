@@ -3,6 +3,11 @@
 A matrix is n x n, of integers from -8 to 8: exact in every type, and 4,096 products of two of them
 add up to less than FP32's 24 bits. It consists of bands, each a stretch of one random pool
 from a place of its own; the GPU copies them there, so that filling takes milliseconds.
+
+Every element is checked on the GPU by random sums, Freivalds' method. A row of random weights times
+the product is the same row times A, and that times B: three sums of columns, in whole numbers of 64
+bits that wrap round. A column with a wrong element agrees by chance only, once in 2^33 times at
+most: the weights are new in every run, and a difference of two elements is no multiple of 2^32.
 """
 
 from __future__ import annotations
@@ -12,7 +17,6 @@ import struct
 from itertools import chain
 from operator import mul
 
-from gpud.child import whole
 from gpud.child.device import Buffer, out_of_memory, verification_failed
 from gpud.child.throughput import chosen, elapsed, measured
 from gpud.core.record import Record
@@ -36,6 +40,11 @@ CHECKED = 8
 POISON = 0x7FFFFFFF  # NaN in FP32 and FP64, and no sum in whole numbers
 VALUES = tuple(byte % 17 - 8 for byte in range(256))
 """What a random byte stands for."""
+PART = 64
+"""Rows and columns that one block adds up; n is a multiple of it."""
+WEIGHT = 8  # bytes
+BYTES_A_ROW = 4 * WEIGHT
+"""What a check takes of GPU memory for each row: the weights and three sums."""
 
 
 class NumberType(Record):
@@ -136,9 +145,7 @@ def product(  # noqa: PLR0913  # the last one has one use
     most_bytes = int(gpu.memory()[0] * vram_share) - POOL * operand.size
     each_bytes = 2 * operand.size + result.size
     sizes = [
-        n
-        for n in sides(gpu.sm_count, method)
-        if n * n * each_bytes + whole.BYTES_A_ROW * n <= most_bytes
+        n for n in sides(gpu.sm_count, method) if n * n * each_bytes + BYTES_A_ROW * n <= most_bytes
     ]
     if not sizes:
         raise out_of_memory(gpu.memory()[0], "three matrices")
@@ -160,12 +167,12 @@ def product(  # noqa: PLR0913  # the last one has one use
     series = measured(gpu, call, _flops(n), budget, share=share)
     gpu.fill(c, POISON)
     elapsed(gpu, call)
-    stored_b = whole.Stored(b, operand.name, n, 1)
-    whole.check(
+    stored_b = Stored(b, operand.name, n, 1)
+    check(
         gpu,
-        whole.Stored(a, operand.name, n, 1),
+        Stored(a, operand.name, n, 1),
         stored_b.transposed() if method.column_major else stored_b,
-        whole.Stored(c, result.name, n, 1),
+        Stored(c, result.name, n, 1),
         chance,
     )
     places = [(0, 0), (n - 1, n - 1)]
@@ -225,7 +232,7 @@ def _filled(gpu: Gpu, buffer: Buffer, pool: Buffer, chance: random.Random, empty
     gpu.about(*queued)
     for call in queued:
         gpu.check(call.real(), call)
-    gpu.account(gpu.between())
+    gpu.busy_s += gpu.between()
     return Matrix(empty.pool, empty.n, tuple(starts))
 
 
@@ -242,3 +249,63 @@ def _verify(row: int, column: int, got: float, expected: int) -> None:
         raise verification_failed(
             f"element ({row}, {column}) of the product is {got:.9g} and not {expected}"
         )
+
+
+class Stored(Record):
+    """A matrix in GPU memory: its type, and elements from one row, or column, to the next."""
+
+    buffer: Buffer
+    type: str
+    row: int
+    column: int
+
+    def transposed(self) -> Stored:
+        """Give the matrix whose rows are the columns of this one."""
+        return Stored(self.buffer, self.type, self.column, self.row)
+
+
+def check(gpu: Gpu, a: Stored, b: Stored, c: Stored, chance: random.Random) -> None:
+    """Hold C against A * B, all n x n; one of them at least is row-major.
+
+    Errors: ``ProbeError`` (verification_failed) that names the rows and columns that are wrong.
+    """
+    n = max(c.row, c.column)
+    weights = gpu.alloc(n * WEIGHT)
+    gpu.upload(weights, chance.randbytes(n * WEIGHT))
+    columns = _wrong_columns(gpu, (a, b, c), weights, n)
+    if columns:
+        # The rows of a product are the columns of the transposed one.
+        turned = (b.transposed(), a.transposed(), c.transposed())
+        rows = _wrong_columns(gpu, turned, weights, n)
+        detail = f"rows {_stretch(rows)}, columns {_stretch(columns)} of the product are wrong"
+        raise verification_failed(detail)
+    gpu.free(weights)
+
+
+def _wrong_columns(
+    gpu: Gpu, matrices: tuple[Stored, Stored, Stored], weights: Buffer, n: int
+) -> list[int]:
+    """Give the columns of the third matrix that are not those of the product of the others."""
+    a, b, c = matrices
+    through_a = _sums(gpu, a, weights, n)
+    expected, got = _sums(gpu, b, through_a, n), _sums(gpu, c, weights, n)
+    left, right = (struct.unpack(f"<{n}Q", gpu.download(each)) for each in (expected, got))
+    columns = [column for column in range(n) if left[column] != right[column]]
+    for buffer in (through_a, expected, got):
+        gpu.free(buffer)
+    return columns
+
+
+def _sums(gpu: Gpu, matrix: Stored, weights: Buffer, n: int) -> Buffer:
+    """Add up the rows of a matrix, each with its weight. Shapes: uint64[n] in and out."""
+    sums = gpu.alloc(n * WEIGHT)
+    gpu.fill(sums, 0)
+    kernel, grid = gpu.kernel(f"gpud_sums_{matrix.type}"), (n // PART, n // PART)
+    arguments = matrix.buffer, weights, sums, matrix.column, matrix.row
+    elapsed(gpu, gpu.launch(kernel, grid, (PART, 1), *arguments))
+    return sums
+
+
+def _stretch(places: list[int]) -> str:
+    """Write the first and the last of some places: "128 to 255"."""
+    return f"{places[0]} to {places[-1]}" if places else "unknown"

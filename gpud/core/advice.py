@@ -52,7 +52,6 @@ class Situation(StrEnum):
     BLOCKED = "blocked"
     BUSY = "busy"
     CHANNEL = "channel"  # messages to the host get lost
-    CHANNEL_PERHAPS = "channel_perhaps"
     CONTAINER_BLIND = "container_blind"  # it sees no GPU
     CONTAINER_HUNG = "container_hung"
     CPU_BUSY = "cpu_busy"
@@ -132,8 +131,6 @@ _WSL2: Final[Mapping[Situation, str]] = {
     "Windows), or a Linux driver package shadows WSL's library: remove nvidia packages from the "
     "distribution, then {restart}",
     Situation.CHANNEL: "{restart}; the channel to the host does not come back by itself",
-    Situation.CHANNEL_PERHAPS: "look at `dmesg`; if GPU work fails, {restart}; the channel to the "
-    "host does not come back by itself",
     Situation.CONTAINER_BLIND: "start it with `--gpus all`; when it was, update the NVIDIA driver "
     "in Windows, then {restart}",
     Situation.CONTAINER_HUNG: "look whether the GPU answers outside a container; `wsl --shutdown` "
@@ -171,7 +168,6 @@ _LINUX: Final[Mapping[Situation, str]] = {
     Situation.BLOCKED: "the operating system blocks access to the GPU: look who may open "
     "/dev/nvidia0 and /dev/nvidiactl, and at `sudo dmesg | grep -i nvrm`",
     Situation.CHANNEL: "{restart}",
-    Situation.CHANNEL_PERHAPS: "look at `sudo dmesg`; if GPU work fails, reboot",
     Situation.CONTAINER_BLIND: "start it with `--gpus all`; when it was, look whether the GPU "
     "answers outside a container",
     Situation.CONTAINER_HUNG: "look whether the GPU answers outside a container; a reboot frees a "
@@ -210,7 +206,6 @@ _CONTAINER: Final[Mapping[Situation, str]] = {
     Situation.BLOCKED: "the operating system blocks access to the GPU: start the container with "
     "`--gpus all`",
     Situation.CHANNEL: "{restart}",
-    Situation.CHANNEL_PERHAPS: "if GPU work fails, {restart}",
     Situation.CONTAINER_BLIND: "start it with `--gpus all`",
     Situation.CONTAINER_HUNG: "{restart}",
     Situation.FULL: "close programs that use GPU memory, outside the container too",

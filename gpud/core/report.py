@@ -22,8 +22,6 @@ RECENT_S: Final = 600.0
 """How long trouble in the kernel's log is news: gpud asks the GPU every minute, so what lasts is
 written again.
 """
-SLOW_RUNS: Final = 3
-"""Container runs in a row that have to be slow: one slow run is a GPU that was busy."""
 
 
 class Owner(StrEnum):
@@ -156,7 +154,6 @@ class ContainersReport(msgspec.Struct, frozen=True):
     image_present: bool | None = None  # None until dockerd was asked
     toolkit: ToolkitReport | None = None
     run: ContainerRun | None = None  # the last one
-    recent_flops_per_second: tuple[float, ...] = ()  # of the last runs in a row that brought one
     last_success_s: float | None = None
     gpu_index: int | None = None  # of the last success
     runs: int = 0
@@ -209,7 +206,6 @@ class KernelLogReport(msgspec.Struct, frozen=True):
     overruns: int = 0  # lines were overwritten before they were read: counts are too low
     last: KernelTrouble | None = None
     recent: dict[str, int] = {}  # troubles of the last while, by reason
-    unusual: bool = False  # more failed calls of other kinds than this machine's usual
     traces: dict[str, FaultTrace] = {}  # by id of the catalogue's entry
 
 

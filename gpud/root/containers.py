@@ -22,7 +22,6 @@ from msgspec import structs
 
 from gpud.core import wire
 from gpud.core.report import (
-    SLOW_RUNS,
     ContainerFailure,
     ContainerRun,
     ContainersReport,
@@ -199,12 +198,8 @@ class Plan:
         pause_s = self._settings.interval_s
         if figure is not None:
             self._failed = 0
-            figures = (*before.recent_flops_per_second, figure.flops_per_second)
             self.report = structs.replace(
-                after,
-                recent_flops_per_second=figures[-SLOW_RUNS:],
-                last_success_s=run.finished_s,
-                gpu_index=figure.gpu_index,
+                after, last_success_s=run.finished_s, gpu_index=figure.gpu_index
             )
         else:
             pause_s = min(pause_s, RETRY_S * 2.0 ** min(self._failed, 30))
@@ -212,7 +207,7 @@ class Plan:
             failures = before.failures
             if run.failure:
                 failures = _counted(failures, run.failure.reason)
-            self.report = structs.replace(after, recent_flops_per_second=(), failures=failures)
+            self.report = structs.replace(after, failures=failures)
         self._next_run_s = now_s + pause_s
 
     def _skip(self, reason: Skip, now_s: float) -> None:

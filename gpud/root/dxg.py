@@ -1,9 +1,12 @@
-"""Messages of dxgkrnl, the GPU's bus in WSL2, in the kernel's log, and which of them mean trouble.
+"""Lines of the kernel's log about the GPU: of dxgkrnl, its bus in WSL2, and traces of known faults.
 
 A healthy machine writes some twenty lines about failed calls at each start, and more whenever a
 program looks for GPUs; broken machines write the same lines too. So a line counts for what it says
-and not for being there: known noise never raises anything, known trouble always does, and the rest
-only when there is suddenly more of it. Pure: lines and moments come in.
+and not for being there: known trouble raises something, and the rest is counted.
+
+Traces are found by the catalogue's patterns. A frame is what the kernel writes about one warning,
+BUG or Oops: many records, with the function that matters somewhere among them. It is one text for
+the patterns and counts as one trace. Pure: lines and moments come in.
 """
 
 from __future__ import annotations
@@ -12,19 +15,18 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from gpud.core.report import RECENT_S, DxgKind
+from gpud.core.report import RECENT_S, DxgKind, FaultTrace
 from gpud.core.text import escaped
+from gpud.known_issues.matching import LONGEST_TEXT, matches
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    Patterns = Mapping[str, Sequence[re.Pattern[str]]]
 
 KERNEL_FACILITY: Final = 0
 """Only the kernel writes with it: what a program puts into /dev/kmsg becomes facility 1."""
 
-SETTLED_S: Final = 120.0
-"""Seconds since boot until which lines of unknown kinds belong to starting up."""
-UNUSUAL: Final = 20
-"""Lines of unknown kinds within ``RECENT_S`` from which on they are a change and no hum."""
 LONGEST_WORDS: Final = 200
 MOST_TROUBLES: Final = 64
 
@@ -48,6 +50,16 @@ _FIELD_SPANNING = re.compile(
 _CODE = re.compile(r"(?:-(\d{1,4})|(ffffff[0-9a-f]{2}))\s*$")
 """The driver writes its codes as negative decimals, and in places as 32-bit hexadecimals."""
 
+FRAME_S: Final = 2.0
+"""A frame is written within milliseconds; one without an end, such as a BUG of the watchdog, is
+over after this."""
+LONGEST_FRAME: Final = 8192
+"""Characters: registers and a call trace are some 6,000."""
+
+_CUT: Final = re.compile(r"-{3,}\[ cut here \]-{3,}")
+_BEGIN: Final = re.compile(r"(?:BUG|Oops|general protection fault)\b.{0,200}:")
+_END: Final = re.compile(r"---\[ end (?:trace|Kernel panic)")
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -59,13 +71,6 @@ class Line:
     at_s: float
     text: str
     number: int = 0  # of the record, since boot
-
-
-@dataclass(frozen=True, slots=True)
-class Noise:
-    """A line that a healthy machine writes too, or one of a kind that nobody has explained."""
-
-    kind: DxgKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,50 +93,50 @@ def record(raw: str) -> Line | None:
     return Line(int(match[3]) / 1e6, match[4], int(match[2]))
 
 
-def judged(text: str) -> Noise | Trouble | None:
-    """Say what a line of the kernel's log means for the GPU; None for every other driver's."""
+def judged(text: str) -> DxgKind | Trouble | None:
+    """Say what a line of the kernel's log means for the GPU; None for every other driver's.
+
+    A kind alone is a line that a healthy machine writes too, or one that nobody has explained.
+    """
     match = _MESSAGE.match(text)
     if match is None:
-        return Noise(DxgKind.FIELD_SPANNING) if _FIELD_SPANNING.match(text) else None
+        return DxgKind.FIELD_SPANNING if _FIELD_SPANNING.match(text) else None
     function, words = match[1], match[2]
     number = _CODE.search(words)
     if number is None:
-        return Noise(DxgKind.UNKNOWN)
+        return DxgKind.UNKNOWN
     code = int(number[1]) if number[1] else (1 << 32) - int(number[2], 16)
     if (function, code) in BENIGN:
-        return Noise(DxgKind.NOISE)
+        return DxgKind.NOISE
     shown = escaped(f"{function}: {words}")[:LONGEST_WORDS]
     if code == EOVERFLOW:  # the host's answer did not arrive: its end of the channel is gone
         return Trouble(DxgKind.MESSAGE_LOST, shown)
     if code == ENOMEM and function == "dxgkio_make_resident":
         return Trouble(DxgKind.NOT_RESIDENT, shown)
-    return Noise(DxgKind.UNKNOWN)
+    return DxgKind.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """All that has been seen since boot, and the recent part of it with its moments.
+    """All that has been seen since boot, and the last troubles with their moments.
 
-    Shapes: ``troubles`` and ``unknown`` keep the last ones only. Units: seconds since boot.
+    Units: seconds since boot.
     """
 
     counts: Mapping[DxgKind, int] = field(default_factory=lambda: dict.fromkeys(DxgKind, 0))
     last: Trouble | None = None
     troubles: tuple[tuple[float, DxgKind], ...] = ()
-    unknown: tuple[float, ...] = ()
 
     def with_line(self, line: Line) -> Tally:
         """Count one line; the same tally for a line of another driver."""
         meaning = judged(line.text)
         if meaning is None:
             return self
-        kind = meaning.slug if isinstance(meaning, Trouble) else meaning.kind
+        kind = meaning.slug if isinstance(meaning, Trouble) else meaning
         after = replace(self, counts={**self.counts, kind: self.counts[kind] + 1})
         if isinstance(meaning, Trouble):
             troubles = (*after.troubles, (line.at_s, kind))[-MOST_TROUBLES:]
             return replace(after, last=meaning, troubles=troubles)
-        if kind is DxgKind.UNKNOWN and line.at_s >= SETTLED_S:
-            return replace(after, unknown=(*after.unknown, line.at_s)[-UNUSUAL:])
         return after
 
     def recent(self, now_s: float) -> dict[DxgKind, int]:
@@ -139,6 +144,54 @@ class Tally:
         kinds = [kind for at_s, kind in self.troubles if now_s - at_s < RECENT_S]
         return {kind: kinds.count(kind) for kind in sorted(set(kinds))}
 
-    def unusual(self, now_s: float) -> bool:
-        """Say whether there are suddenly many lines of unknown kinds."""
-        return sum(now_s - at_s < RECENT_S for at_s in self.unknown) >= UNUSUAL
+
+class KnownTraces:
+    """Traces by id of their entry, in ``found``; those of frames after their end."""
+
+    def __init__(self, patterns: Patterns) -> None:
+        self.found: dict[str, FaultTrace] = {}
+        self._patterns = patterns
+        self._frame: list[str] | None = None
+        self._length = 0
+        self._begin = Line(0.0, "")
+        self._begin_at_s: float | None = None
+
+    def take(self, line: Line, at_s: float | None) -> None:
+        """Count a line, or add it to the frame it belongs to.
+
+        ``at_s``: Unix time of the line, None where it is not known.
+        """
+        if self._frame is not None and line.at_s - self._begin.at_s > FRAME_S:
+            self._close()
+        text = line.text[:LONGEST_TEXT]
+        cut = _CUT.match(text) is not None
+        if cut or (self._frame is None and _BEGIN.match(text)):
+            self._close()
+            self._frame, self._length, self._begin, self._begin_at_s = [], 0, line, at_s
+            if cut:
+                return
+        if self._frame is None:
+            self._count(text, (text,), at_s)
+        elif _END.match(text):
+            self._close()
+        elif self._length + len(text) <= LONGEST_FRAME:
+            self._frame.append(text)
+            self._length += len(text) + 1
+
+    def settle(self, now_s: float) -> None:
+        """End the frame that gets no end. ``now_s``: seconds since the boot."""
+        if now_s - self._begin.at_s > FRAME_S:
+            self._close()
+
+    def _close(self) -> None:
+        lines, self._frame = self._frame, None
+        if lines:
+            self._count(" ".join(lines), lines, self._begin_at_s)
+
+    def _count(self, text: str, lines: Sequence[str], at_s: float | None) -> None:
+        for entry, patterns in self._patterns.items():
+            if matches(patterns, text):
+                words = next((line for line in lines if matches(patterns, line)), lines[0])
+                before = self.found.get(entry)
+                count = 1 if before is None else before.count + 1
+                self.found[entry] = FaultTrace(count, escaped(words)[:LONGEST_WORDS], at_s)

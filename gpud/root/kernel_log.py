@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpud.core.report import KernelLogReport, KernelTrouble
-from gpud.core.wsl import is_wsl2
 from gpud.known_issues.catalogue import TextOrigin, catalogue
 from gpud.known_issues.matching import patterns
 from gpud.root import dxg
-from gpud.root.traces import KnownTraces
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,9 +27,7 @@ OPEN_AGAIN_S = 60.0
 FRESH_S = 5.0
 """Between two looks: a line is then of now, whatever the clock of the log says."""
 NEW_S = 60.0
-"""In WSL2 a line that the first look finds has a moment when it is newer than this."""
-PARTED_S = 1.0
-"""A parting of two clocks from which on the machine has slept, or its time was set."""
+"""A line that the first look finds has a moment when it is newer than this."""
 MOST_RECORDS = 500
 """Records taken at one look. More arrive only in a flood, which then overwrites some of them."""
 LARGEST_RECORD = 8192
@@ -44,18 +40,6 @@ _WHY = {
 }
 
 
-def slept_since_boot_s() -> float:
-    """Return for how many seconds the machine has slept since its boot, by its own kernel."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
-
-
-def _is_wsl2(osrelease: Path) -> bool:
-    try:
-        return is_wsl2(osrelease.read_text())
-    except OSError:
-        return False
-
-
 class KernelLog:
     """The kernel's log below ``sysroot``: ``step`` takes what is new, ``report`` tells of it."""
 
@@ -65,23 +49,19 @@ class KernelLog:
         *,
         read: Callable[[int, int], bytes] = os.read,
         boot_s: Callable[[], float] = time.monotonic,
-        slept_s: Callable[[], float] = slept_since_boot_s,
     ) -> None:
         self._path = Path(sysroot, "dev/kmsg")
         self._read = read
         self._boot_s = boot_s
-        self._slept_s = slept_s
         self._fd = -1
         self._number = -1  # of the last record
         self._empty_at_s = -math.inf  # Unix time of the last look that left nothing
-        self._offset_s: float | None = None  # between both clocks at that look
-        self._wsl2 = _is_wsl2(Path(sysroot, "proc/sys/kernel/osrelease"))
         self._next_s = 0.0
         self._unreadable: tuple[str, str] | None = ("unread", "nobody has looked yet")
         self._overruns = 0
         self._tally = dxg.Tally()
         self._last: KernelTrouble | None = None
-        self._traces = KnownTraces(patterns(catalogue(), TextOrigin.KERNEL_LOG))
+        self._traces = dxg.KnownTraces(patterns(catalogue(), TextOrigin.KERNEL_LOG))
 
     def step(self, now_s: float) -> None:
         """Take what was written since the last look, at most once a second, never waiting."""
@@ -110,7 +90,6 @@ class KernelLog:
             overruns=self._overruns,
             last=self._last,
             recent={str(kind): count for kind, count in tally.recent(boot_s).items()},
-            unusual=tally.unusual(boot_s),
             traces=dict(self._traces.found),
         )
 
@@ -131,7 +110,6 @@ class KernelLog:
                 continue
             if not raw:
                 self._empty_at_s = time.time()
-                self._offset_s = self._empty_at_s - self._boot_s()
                 return
             self._take(raw)
 
@@ -149,16 +127,12 @@ class KernelLog:
     def _moment_s(self, line: dxg.Line) -> float | None:
         """Return the Unix time of a line; None where the machine may have slept since then.
 
-        A pause of WSL2 shows in nothing but wall and monotonic clock that part, between two looks.
+        The clock of the log stands meanwhile, and in WSL2 nothing else shows it.
         """
-        now_s, boot_s = time.time(), self._boot_s()
+        now_s, age_s = time.time(), self._boot_s() - line.at_s
         if 0 <= now_s - self._empty_at_s <= FRESH_S:
             return now_s
-        if self._offset_s is None:
-            slept = self._wsl2 and boot_s - line.at_s > NEW_S
-        else:
-            slept = abs(now_s - boot_s - self._offset_s) > PARTED_S
-        return None if slept or self._slept_s() > PARTED_S else now_s - boot_s + line.at_s
+        return now_s - age_s if self._empty_at_s < 0 and age_s <= NEW_S else None
 
     def _opened(self) -> bool:
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY

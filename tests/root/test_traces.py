@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from gpud.known_issues.catalogue import TextOrigin, catalogue
 from gpud.known_issues.matching import LONGEST_TEXT, patterns
-from gpud.root.dxg import LONGEST_WORDS, Line
-from gpud.root.traces import FRAME_S, LONGEST_FRAME, KnownTraces
+from gpud.root.dxg import FRAME_S, LONGEST_FRAME, LONGEST_WORDS, KnownTraces, Line
 from tests.known_issues.frames import CUT, FIELD_SPANNING, HANDLE_TABLE, HEALTHY, UVM
 
 HANG = "a warning"

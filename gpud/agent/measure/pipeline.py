@@ -13,8 +13,7 @@ from gpud.agent.history.records import Run
 from gpud.agent.measure import conditions
 from gpud.agent.measure.gate import Due, Wait
 from gpud.agent.measure.launch import Launcher, LaunchRefused
-from gpud.agent.measure.peers import absence, peer_of
-from gpud.agent.measure.served import job_of
+from gpud.agent.measure.served import absence, job_of, peer_of
 from gpud.agent.state import containers
 from gpud.agent.state.changes import run_conditions
 from gpud.agent.state.gpus import with_devices

@@ -19,11 +19,10 @@ import gpud
 from gpud.agent import platform
 from gpud.agent.history import queries, reader
 from gpud.agent.history.queries import StoredSeries
-from gpud.agent.measure import served
 from gpud.agent.measure.breaker import State
 from gpud.agent.measure.clocks import now
 from gpud.agent.measure.launch import LaunchRefused
-from gpud.agent.measure.peers import absence, peer_of
+from gpud.agent.measure.served import absence, job_of, peer_of
 from gpud.agent.state.board import Board
 from gpud.agent.state.known_faults import left_out
 from gpud.agent.state.presence import nothing_expected, remembered
@@ -276,7 +275,7 @@ class Session:
             peer = peer_of(device, self._listed)
         if self._pipeline is not None and spec is not None:
             return self._pipeline.job(spec, device, peer)
-        job = served.job_of(self._settings, spec, device, peer)
+        job = job_of(self._settings, spec, device, peer)
         read = platform.facts(self._settings.sysroot)
         modes = {} if device is None else left_out(read, None, device)
         return dataclasses.replace(job, cache_dir=self._cache_dir(), left_out=modes)

@@ -149,9 +149,6 @@ def _kernel_log(snapshot: Snapshot) -> Health | None:
         reason, situation = str(DxgKind.MESSAGE_LOST), Situation.CHANNEL
     elif report.recent.get(DxgKind.NOT_RESIDENT, 0):
         level, reason, situation = Level.DEGRADED, str(DxgKind.NOT_RESIDENT), Situation.FULL
-    elif report.unusual:
-        level, reason, situation = Level.DEGRADED, "ioctl_failures", Situation.CHANNEL_PERHAPS
-        words = "the kernel's log has many failed calls of dxgkrnl that are not usual"
     else:
         return Health(Level.OK)
     fix = advice.words(situation, advice.of(snapshot.machine.platform))

@@ -193,7 +193,7 @@ class Products:
         taken_s = time.perf_counter() - begun
         for code, call in zip(codes, calls, strict=True):
             self._gpu.check(code, call)
-        self._gpu.account(self._busy_s[n])
+        self._gpu.busy_s += self._busy_s[n]
         self._budget.check()
         return taken_s
 

@@ -58,7 +58,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     ahead.close()
     recorded = single_calls(gpu, last, RECORDS, budget)
     verify_launches(gpu, seed)
-    gpu.account(BURST * median(timings["kernel"]))
+    gpu.busy_s += BURST * median(timings["kernel"])
     samples: list[Sample] = []
     missing: list[Missing] = []
     for mode, values in timings.items():

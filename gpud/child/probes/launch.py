@@ -169,4 +169,4 @@ def _account(gpu: Gpu, each_s: float, *, graphs: int) -> None:
     rows = ROWS + graphs
     if gpu.fresh:
         single, rows = single + COLD_SUBMISSIONS + COLD_ROUND_TRIPS, rows + COLD_ROWS
-    gpu.account(each_s * (1 + single + ROW * rows))
+    gpu.busy_s += each_s * (1 + single + ROW * rows)

@@ -64,7 +64,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
             sequences(gpu, (*calls, gpu.wait), WARM_UP, budget)
             timed[way] = sequences(gpu, (*calls, gpu.wait), COPIES, budget)
         both_s, into_s = behind_load(gpu, budget, (into, out), (into,))
-        gpu.account(2 * (COPIES + WARM_UP) * both_s)  # each copy was done in two modes
+        gpu.busy_s += 2 * (COPIES + WARM_UP) * both_s  # each copy was done in two modes
         least_s = 0.0  # the host does a part of copies of ordinary memory: no event sees the GPU's
         if pinned:
             least_s = timed[INTO].net_s + both_s - into_s

@@ -76,5 +76,5 @@ def _measured(pair: GpuPair, budget: Budget, prefix: str) -> list[Sample]:
         timed = sequences(gpu, (call, gpu.wait), COPIES, budget)
         samples.append(timed.sample(f"{prefix}{mode}_4b", SPEC.unit))
     taken_s = behind_load(gpu, budget, *((call,) for call in calls.values()))
-    gpu.account(2 * (COPIES + WARM_UP) * sum(taken_s))
+    gpu.busy_s += 2 * (COPIES + WARM_UP) * sum(taken_s)
     return samples

@@ -62,7 +62,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
         QUERY: sequences(gpu, (empty, gpu.query()), COUNT, budget, visible=2, behind=gpu.wait),
     }
     verify_launches(gpu, seed)
-    gpu.account(each_s * (WARM_UP + 2 * COUNT + BURST))
+    gpu.busy_s += each_s * (WARM_UP + 2 * COUNT + BURST)
     missing = []
     if reason := gpu.left_out.get(GRAPH):
         missing.append(Missing(GRAPH, Reason.LEFT_OUT, reason))
@@ -86,6 +86,6 @@ def _blocking(gpu: Gpu, empty: Call, each_s: float, budget: Budget) -> Timed:
 
 def _graph(gpu: Gpu, empty: Call, each_s: float, budget: Budget) -> Timed:
     graph = gpu.graph(empty, NODES)
-    gpu.account(each_s * NODES * (COUNT + 1))
+    gpu.busy_s += each_s * NODES * (COUNT + 1)
     gpu.perform(graph)  # the first launch of a graph also sends it to the GPU
     return sequences(gpu, (graph, gpu.wait), COUNT, budget)

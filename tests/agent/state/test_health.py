@@ -75,23 +75,20 @@ def test_what_the_kernel_said_long_before_is_no_evidence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("recent", "unusual", "level", "reason"),
+    ("recent", "level", "reason"),
     [
-        ({}, False, Level.OK, None),
-        ({"message_lost": 1}, False, Level.DEGRADED, "message_lost"),
-        ({"message_lost": 3}, False, Level.DEGRADED, "message_lost"),
-        ({"message_lost": 4}, False, Level.FAILED, "message_lost"),
-        ({"message_lost": 1, "not_resident": 9}, True, Level.DEGRADED, "message_lost"),
-        ({"not_resident": 9}, False, Level.DEGRADED, "not_resident"),
-        ({}, True, Level.DEGRADED, "ioctl_failures"),
+        ({}, Level.OK, None),
+        ({"message_lost": 1}, Level.DEGRADED, "message_lost"),
+        ({"message_lost": 3}, Level.DEGRADED, "message_lost"),
+        ({"message_lost": 4}, Level.FAILED, "message_lost"),
+        ({"message_lost": 1, "not_resident": 9}, Level.DEGRADED, "message_lost"),
+        ({"not_resident": 9}, Level.DEGRADED, "not_resident"),
     ],
 )
 def test_the_bus_is_as_well_as_its_recent_lines(
-    recent: dict[str, int], *, unusual: bool, level: Level, reason: str | None
+    recent: dict[str, int], level: Level, reason: str | None
 ) -> None:
-    log = KernelLogReport(
-        counts=COUNTS, last=LOST if recent else None, recent=recent, unusual=unusual
-    )
+    log = KernelLogReport(counts=COUNTS, last=LOST if recent else None, recent=recent)
     health = with_kernel_log(log).health["dxg"]
     assert (health.level, health.reason) == (level, reason)
     assert (health.fix is None) == (health.detail is None) == (level is Level.OK)
