@@ -78,7 +78,6 @@ EXAMPLES: Final = {
     "gate.boot_grace_s": "120.0",
     "containers.probe": "false",
     "containers.image": '"registry.example/nbody:1"',
-    "containers.pull": "true",
     "containers.interval_s": "86400.0",
     "containers.first_after_s": "60.0",
     "containers.deadline_s": "300.0",

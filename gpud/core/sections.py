@@ -167,7 +167,6 @@ class ContainerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     probe: bool = True  # it runs only where the image is
     image: str = "nvcr.io/nvidia/k8s/cuda-sample:nbody"
-    pull: bool = False  # fetch the image when it is not here
     interval_s: float = 21600.0
     first_after_s: float = 300.0
     deadline_s: float = 120.0  # from starting the container to its end

@@ -52,6 +52,7 @@ REMOVED: Final[Mapping[str, str]] = {
     "http.http_server_config.headers": "gpud's own headers hold",
     "telemetry.on_battery_interval_s": "it is 900 s",
     "telemetry.nvidia_smi": "NVML's helper asks the same library",
+    "containers.pull": "`docker pull` of containers.image, or `gpud install --gpu-containers`",
     "gate.resume_rest_s": "it is 10 s",
     "gate.resume_grace_s": "it is 120 s",
     "gate.wait_for_idle_s": "a large probe is skipped at once and comes in the next round",

@@ -75,11 +75,11 @@ class Task(StrEnum):
     """Work of the container probe's process."""
 
     LOOK = "look"
-    PULL = "pull"  # fetch the image, and look
+    PULL = "pull"  # fetch the image, and look: for `gpud install --gpu-containers`
     RUN = "run"
 
 
-DEADLINES_S: Final = {Task.LOOK: 120.0, Task.PULL: 3600.0}
+LOOK_S: Final = 120.0
 """A look also removes what was left behind, which may take dockerd half a minute."""
 
 
@@ -162,7 +162,7 @@ class Plan:
         self._enter(ProbeStage.WAITING)
         if self._failed and before and toolkit and before.state is not toolkit.state:
             self._next_run_s = min(self._next_run_s, now_s)  # the toolkit was mended
-        if task is Task.RUN or (task is Task.PULL and not present):
+        if task is Task.RUN:
             failure = ContainerFailure.of(result.failure)
             run = result.run or ContainerRun(wall_s, now_s, 0.0, failure=failure)
             self._count(run, now_s)
@@ -177,7 +177,7 @@ class Plan:
         self.report = structs.replace(self.report, image_present=None, toolkit=None)
 
     def _next(self, now_s: float, *, run_due: bool) -> Task | None:
-        """Return a look or a fetch that is due; announce a run, or count why it cannot be."""
+        """Return a look that is due; announce a run, or count why it cannot be."""
         if now_s >= self._next_look_s:
             self._next_look_s = now_s + LOOK_EVERY_S
             return Task.LOOK
@@ -187,8 +187,6 @@ class Plan:
             self._announced_s = now_s
             self._enter(ProbeStage.ANNOUNCED)
             return None
-        if self._settings.pull:
-            return Task.PULL
         self._skip(Skip.IMAGE_ABSENT, now_s)
         return None
 
@@ -252,7 +250,7 @@ class Containers:
         task = self._plan.due(dockerd.process, now_s, answers=dockerd.api is Api.ANSWERS)
         if task is not None:
             run_s = self._settings.containers.deadline_s + RUN_MARGIN_S
-            self._deadline_s = now_s + DEADLINES_S.get(task, run_s)
+            self._deadline_s = now_s + (LOOK_S if task is Task.LOOK else run_s)
             self._start(task, dockerd, config)
 
     def ended(self, pid: int, status: int) -> None:

@@ -65,7 +65,6 @@ class World:
     image: bool = True
     failure: Failure | None = None  # of a run
     lost: Failure | None = None  # of every task
-    pullable: bool = False
     toolkit: ToolkitState = ToolkitState.RUNTIME
     now_s: float = 1000.0
     tasks: list[tuple[float, Task]] = field(default_factory=list)
@@ -93,10 +92,6 @@ class World:
     def result(self, task: Task) -> TaskResult:
         if self.lost is not None:
             return TaskResult(failure=self.lost)
-        if task is Task.PULL:
-            self.image = self.pullable
-            lost = None if self.image else Failure(Reason.PULL_FAILED, "no route")
-            return TaskResult(image_present=self.image, failure=lost)
         if task is Task.LOOK:
             return TaskResult(ToolkitReport(self.toolkit), image_present=self.image)
         figure = FIGURE if self.failure is None else None
@@ -131,12 +126,6 @@ def test_without_the_image_nothing_is_started_and_the_skip_is_counted_once_an_in
     assert {task for _, task in world.tasks} == {Task.LOOK}
     assert report.skips == {Skip.IMAGE_ABSENT: 2}
     assert report.run is None
-
-
-def test_it_is_fetched_only_where_the_settings_say_so() -> None:
-    world = World(ContainerSettings(first_after_s=60, pull=True), image=False, pullable=True)
-    world.run(120)
-    assert [task for _, task in world.tasks] == [Task.LOOK, Task.PULL, Task.RUN]
 
 
 def test_failures_are_retried_at_growing_distances_and_never_beyond_the_interval() -> None:
@@ -241,22 +230,18 @@ def test_a_task_without_a_result_takes_nothing_back_and_a_run_counts_as_failed()
             st.booleans(), st.booleans(), st.sampled_from([None, HUNG]), st.floats(1.0, 900.0)
         ),
         max_size=12,
-    ),
-    st.tuples(st.booleans(), st.booleans()),
+    )
 )
 def test_plan_has_a_single_task_at_a_time_and_never_a_tight_loop(
-    story: list[tuple[bool, bool, Failure | None, float]], pulling: tuple[bool, bool]
+    story: list[tuple[bool, bool, Failure | None, float]],
 ) -> None:
-    pull, pullable = pulling
-    world = World(ContainerSettings(first_after_s=0, interval_s=60, pull=pull), pullable=pullable)
+    world = World(ContainerSettings(first_after_s=0, interval_s=60))
     for answers, image, failure, for_s in story:
         world.answers, world.image, world.failure = answers, image, failure
         world.run(for_s)
     runs, looks = world.times(Task.RUN), world.times(Task.LOOK)
     assert all(b - a >= 60 for a, b in itertools.pairwise(runs))
     assert all(b - a >= LOOK_EVERY_S for a, b in itertools.pairwise(looks))
-    pulls = world.times(Task.PULL)
-    assert all(b - a >= 60 for a, b in itertools.pairwise(pulls))
 
 
 SPEC = 'cdiVersion: "0.5.0"\nkind: nvidia.com/gpu\ndevices: []\n'
