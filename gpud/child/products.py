@@ -168,7 +168,7 @@ def product(  # noqa: PLR0913  # the last one has one use
     gpu.fill(c, POISON)
     elapsed(gpu, call)
     stored_b = Stored(b, operand.name, n, 1)
-    check(
+    _verify_whole(
         gpu,
         Stored(a, operand.name, n, 1),
         stored_b.transposed() if method.column_major else stored_b,
@@ -264,7 +264,7 @@ class Stored(Record):
         return Stored(self.buffer, self.type, self.column, self.row)
 
 
-def check(gpu: Gpu, a: Stored, b: Stored, c: Stored, chance: random.Random) -> None:
+def _verify_whole(gpu: Gpu, a: Stored, b: Stored, c: Stored, chance: random.Random) -> None:
     """Hold C against A * B, all n x n; one of them at least is row-major.
 
     Errors: ``ProbeError`` (verification_failed) that names the rows and columns that are wrong.

@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from gpud.child.progress import Budget
     from gpud.core.sample import Condition
 
-RUN_S = 0.01
-MOST_GPU_S = 0.4
-"""Of a large probe, which has half a second left to measure; small probes ask for much less."""
+RUN_S, MOST_GPU_S = 0.0005, 0.003
+"""Of a small probe, one run and all of them."""
 LONGEST_S = 1.0
 RISING, LOW = 1.01, 0.75
 """Over three runs; and as a share of the highest clock."""
@@ -130,6 +129,11 @@ class Warmth(Record):
     settled: bool
     gpu_s: float  # device time it took, the pilot included
     runs: int
+
+    @property
+    def conditions(self) -> dict[str, Condition]:
+        """How it ended, beside the figures of a run."""
+        return {"settled": self.settled, "warm_up_runs": self.runs}
 
 
 def warm(

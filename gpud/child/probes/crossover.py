@@ -56,7 +56,7 @@ MATRICES = 3
 FLOAT = 4  # bytes
 TILE, SMALL_TILE = 64, 16
 """Of ``gpud_matmul``, and of ``gpud_matmul_16``, which serves what is smaller than the other."""
-WARM_UP_S = 0.1
+WARM_RUN_S, WARM_GPU_S = 0.01, 0.1
 NOT_A_NUMBER = 0xFFFFFFFF
 
 
@@ -67,7 +67,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     in the curve. Errors: ``ProbeError``; products that differ publish nothing.
     """
     numpy = load_numpy()
-    warmth = warm(gpu, budget, most_gpu_s=WARM_UP_S)
+    warmth = warm(gpu, budget, run_s=WARM_RUN_S, most_gpu_s=WARM_GPU_S)
     both = Products(gpu, budget, numpy, seed)
     result = crossing(both.cpu_s, both.gpu_s, both.sizes)
     facts: dict[str, Condition] = {"numpy": numpy.__version__, "settled": warmth.settled}

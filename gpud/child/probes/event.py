@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
     from gpud.child.progress import Budget
-    from gpud.core.sample import Condition, Sample
+    from gpud.core.sample import Sample
 
 SPEC = ProbeSpec(
     name="event",
@@ -34,7 +34,6 @@ RECORDS = 1000
 MOST, LEAST = 25, 7
 MEASURING_S = 0.004
 """Of GPU time for both modes: the wider the gap that is to be covered, the fewer the pairs."""
-WARM_RUN_S, WARM_GPU_S = 0.0005, 0.003
 
 
 def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
@@ -46,7 +45,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     """
     empty = gpu.launch(gpu.kernel("gpud_empty"), (1, 1), (1, 1))
     first, last = gpu.first, gpu.last
-    warmth = warm(gpu, budget, run_s=WARM_RUN_S, most_gpu_s=WARM_GPU_S)
+    warmth = warm(gpu, budget)
     ahead = occupying(gpu, (first, empty, last), budget)
     count = max(LEAST, min(int(MEASURING_S / 2 / ahead.seconds), MOST))
     timings = {
@@ -69,9 +68,5 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
             detail = "less than the events of this driver resolve"
             missing.append(Missing(mode, Reason.UNSUPPORTED, detail))
     samples.append(recorded.sample("record", SPEC.unit))
-    conditions: dict[str, Condition] = {
-        "settled": warmth.settled,
-        "warm_up_runs": warmth.runs,
-        "ahead_s": covered_s,
-    }
+    conditions = {**warmth.conditions, "ahead_s": covered_s}
     return Outcome(tuple(samples), tuple(missing), conditions)

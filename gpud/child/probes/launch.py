@@ -85,8 +85,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     missing = []
     conditions: dict[str, Condition] = {
         "method": "ctypes-percall",
-        "settled": warmth.settled,
-        "warm_up_runs": warmth.runs,
+        **warmth.conditions,
         "bound.pipelined": usual["pipelined"].bound,
     }
     if gpu.fresh:

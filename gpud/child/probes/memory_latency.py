@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
     from gpud.child.device import Call
     from gpud.child.progress import Budget
-    from gpud.core.sample import Condition
 
 DRAM, L2 = "dram", "l2"
 
@@ -39,7 +38,6 @@ LEAST_BYTES, MOST_L2_BYTES = 16 * MIB, MIB
 LOADS, LAUNCHES = 1024, 15
 FACTOR = 0x19660D
 """Of a generator that goes through all of a power of two with any odd step: 4 divides it less 1."""
-WARM_RUN_S, WARM_GPU_S = 0.0005, 0.003
 
 
 class Ring(Record):
@@ -75,9 +73,9 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     if sizes[L2] > free_bytes * SPEC.vram_share:
         raise out_of_memory(free_bytes, "a ring that the cache holds")
     empty = gpu.launch(gpu.kernel("gpud_empty"), (1, 1), (1, 1))  # as long to queue as a chase
-    warmth = warm(gpu, budget, run_s=WARM_RUN_S, most_gpu_s=WARM_GPU_S)
+    warmth = warm(gpu, budget)
     samples = []
-    conditions: dict[str, Condition] = {"settled": warmth.settled, "warm_up_runs": warmth.runs}
+    conditions = warmth.conditions
     for mode, size in sizes.items():
         ring = _ring(gpu, size, seed)
         if mode == DRAM:

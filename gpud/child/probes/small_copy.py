@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu
     from gpud.child.device import Buffer, Call, HostBuffer
     from gpud.child.progress import Budget
-    from gpud.core.sample import Condition
 
 INTO, OUT, BOTH = WAYS = ("host_to_device", "device_to_host", "round_trip")
 SIZES = {"4b": 4, "4kib": 4096}
@@ -37,7 +36,6 @@ SPEC = ProbeSpec(
 
 COPIES = 250
 WARM_UP = 20
-WARM_RUN_S, WARM_GPU_S = 0.0005, 0.003
 
 
 def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
@@ -48,13 +46,9 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     """
     largest = max(SIZES.values())
     there, back, buffer = gpu.host(largest), gpu.host(largest), gpu.alloc(largest)
-    warmth = warm(gpu, budget, run_s=WARM_RUN_S, most_gpu_s=WARM_GPU_S)
+    warmth = warm(gpu, budget)
     pinned = there.pinned and back.pinned
-    conditions: dict[str, Condition] = {
-        "settled": warmth.settled,
-        "warm_up_runs": warmth.runs,
-        "pinned": pinned,
-    }
+    conditions = {**warmth.conditions, "pinned": pinned}
     samples = []
     for name, size in SIZES.items():
         into = gpu.copy_in(buffer, there, size=size)

@@ -38,7 +38,6 @@ SPEC = ProbeSpec(
 
 COPIES = 150
 WARM_UP = 20
-WARM_RUN_S, WARM_GPU_S = 0.0005, 0.003
 
 
 def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
@@ -49,7 +48,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     """
     peer = second(gpu)
     pair = paired(gpu, peer, BUFFER)
-    warmth = warm(gpu, budget, run_s=WARM_RUN_S, most_gpu_s=WARM_GPU_S)
+    warmth = warm(gpu, budget)
     pattern = random.Random(seed).randbytes(BUFFER)  # noqa: S311  # test data, not a secret
 
     def content(place: int, size: int) -> bytes:
@@ -62,9 +61,8 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     if refusal is None:
         samples += _measured(pair, budget, "")
         pair.verify(content, SIZE)
-    conditions = {"settled": warmth.settled, "warm_up_runs": warmth.runs}
     missing = without_access(MODES, refusal)
-    return Outcome(tuple(samples), missing, {**facts(peer, refusal), **conditions})
+    return Outcome(tuple(samples), missing, {**facts(peer, refusal), **warmth.conditions})
 
 
 def _measured(pair: GpuPair, budget: Budget, prefix: str) -> list[Sample]:

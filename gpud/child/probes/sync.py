@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from gpud.child.device import Call
     from gpud.child.latency import Timed
     from gpud.child.progress import Budget
-    from gpud.core.sample import Condition
 
 BLOCKING, QUERY, GRAPH = "blocking", "query", "graph_10"
 
@@ -44,7 +43,6 @@ SPEC = ProbeSpec(
 COUNT, RECORDS = 150, 50
 NODES = 10
 WARM_UP = 20
-WARM_RUN_S, WARM_GPU_S = 0.0005, 0.003
 
 
 def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
@@ -54,7 +52,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     Errors: ``ProbeError``; a wrong count of launches publishes nothing.
     """
     empty = gpu.launch(gpu.kernel("gpud_empty"), (1, 1), (1, 1))
-    warmth = warm(gpu, budget, run_s=WARM_RUN_S, most_gpu_s=WARM_GPU_S)
+    warmth = warm(gpu, budget)
     gpu.perform(empty, WARM_UP)
     (each_s,) = behind_load(gpu, budget, (empty,))
     timed = {
@@ -71,9 +69,8 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
             timed[GRAPH] = _graph(gpu, empty, each_s, budget)
         except ProbeError as error:
             missing.append(Missing(GRAPH, error.failure.reason, error.failure.detail))
-    conditions: dict[str, Condition] = {"settled": warmth.settled, "warm_up_runs": warmth.runs}
     samples = tuple(each.sample(mode, SPEC.unit) for mode, each in timed.items())
-    return Outcome(samples, tuple(missing), conditions)
+    return Outcome(samples, tuple(missing), warmth.conditions)
 
 
 def _blocking(gpu: Gpu, empty: Call, each_s: float, budget: Budget) -> Timed:
