@@ -27,7 +27,7 @@ WITHIN = 0.005
 
 BIMODAL, HEAVY = "launch_ns_second 12000 0.3", "launch_tail_ns 20000 0.3"
 SCRIPTS = {
-    **{f"{ns} ns": f"launch_ns {ns}" for ns in (500, 2000, 5000, 20000, 100000)},
+    **{f"{ns} ns": f"launch_ns {ns}" for ns in (500, 5000, 100000)},
     "bimodal": f"launch_ns 5000\n{BIMODAL}",
     "heavy tail": f"launch_ns 5000\n{HEAVY}",
 }
@@ -60,14 +60,13 @@ GRAPHS = {
 }
 
 
-@pytest.mark.parametrize("clock", [INTERPRETED, "1100 60 49 5000"])
 @pytest.mark.parametrize("script", GRAPHS)
 def test_a_graph_takes_what_it_takes_a_c_program_that_builds_it_node_by_node(
-    tmp_path: Path, script: str, clock: str
+    tmp_path: Path, script: str
 ) -> None:
     calls = tmp_path / "calls"
     library = build_libcuda(tmp_path, f"{GRAPHS[script]}\nlog {calls} cuGraphAddKernelNode_v2")
-    taken_s = run("launch", library, clock=clock).samples["graph"]["median"]
+    taken_s = run("launch", library).samples["graph"]["median"]
     nodes = calls.read_text()
     calls.unlink()
     assert taken_s == pytest.approx(c_loop_s(library, "graph"), rel=WITHIN)

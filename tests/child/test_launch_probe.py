@@ -30,9 +30,7 @@ def test_round_imports_nothing_that_takes_long() -> None:
     assert not {"typing", "dataclasses", "inspect", "pathlib"} & set(done.stdout.split())
 
 
-@pytest.mark.parametrize(
-    "before", [0, 1, 250, 251, 300, 301, 1300, 1301, 1400, 1600, 1900, 2500, 2850, 3150, 4150, 4450]
-)
+@pytest.mark.parametrize("before", [0, 1, 251, 301, 1301, 1600, 2500, 3150, 4450])
 def test_one_refused_launch_spoils_the_run_wherever_it_is(tmp_path: Path, before: int) -> None:
     """The driver then goes on as if nothing had been."""
     failure = scripted(tmp_path, "launch", f"fail cuLaunchKernel 700 {before} 1").failure

@@ -18,13 +18,11 @@ from gpud.child.throughput import (
     BATCH_S,
     CALL_S,
     LEAST_RUNS,
-    PILOT_S,
     RUNS,
     TimedBatches,
     chosen,
     measured,
 )
-from gpud.child.warmup import settle
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Reason
 
@@ -92,15 +90,6 @@ def test_the_largest_size_whose_call_is_not_too_long_is_chosen(rate: float) -> N
     assert size == max((s for s in SIZES if s / rate <= CALL_S), default=SIZES[0])
 
 
-@given(st.floats(1e3, 1e12))
-def test_pilots_grow_to_a_millisecond_and_not_far_beyond(rate: float) -> None:
-    pace = Paced(rate)
-    choose(pace)
-    first = next((item for item in pace.single if item >= PILOT_S), SIZES[-1] / rate)
-    assert first <= max(4 * PILOT_S, SIZES[0] / rate)
-    assert max(pace.single) <= max(CALL_S * 1.001, SIZES[0] / rate)
-
-
 @given(st.floats(1e2, 1e9), st.floats(1e3, 1e6))
 def test_a_size_that_fills_the_gpu_is_found_from_sizes_that_do_not(
     rate: float, full: float
@@ -149,20 +138,6 @@ def test_a_series_is_right_and_within_its_budget(call_s: float) -> None:
     assert series.repeats * call_s <= max(BATCH_S * 1.001, call_s)
 
 
-@given(st.floats(0.2, 1.0), st.floats(1e-6, 0.012))
-def test_a_share_is_kept_by_fewer_runs(share: float, call_s: float) -> None:
-    gpu, budget = Counted(Paced(1.0)), Budget(30)
-    series = measured(gpu, work(call_s), 1.0, budget, share=share)
-    assert len(series.rates) >= LEAST_RUNS
-    assert gpu.busy_s <= share * budget.gpu_s
-
-
-def test_a_slow_enough_call_is_done_seven_times_after_three_that_agree() -> None:
-    gpu = Counted(Paced(1.0))
-    assert len(measured(gpu, work(0.02), 1.0, Budget(30)).rates) == 7
-    assert len(gpu.pace.single) == 1 + 3 + 7
-
-
 def test_somebody_asks_between_any_two_batches_whether_to_go_on() -> None:
     gpu, budget = Counted(Paced(1.0)), Watched(30)
     measured(gpu, work(0.02), 1.0, budget)
@@ -208,13 +183,6 @@ def test_a_batch_sized_at_idle_clocks_is_sized_again_when_they_are_up() -> None:
     pace = Paced(1.0, lambda call: 0.125 if call < 20 else 1.0)
     series: TimedBatches = measured(Counted(pace), work(2e-4), 1.0, Budget(30))
     assert series.repeats * 2e-4 == pytest.approx(BATCH_S, rel=0.03)
-
-
-def test_settling_stops_at_what_it_may_use() -> None:
-    taken: list[float] = []
-    restless = iter([0.01, 0.02] * 50)
-    assert not settle(lambda: next(restless), Budget(30), 0.1, taken)
-    assert 0.08 <= sum(taken) <= 0.1
 
 
 @pytest.mark.parametrize("nothing", [0.0, -1.0, float("nan")])

@@ -104,7 +104,7 @@ every_owner = pytest.mark.parametrize("owner", list(Owner))
 
 @every_policy
 @every_owner
-@pytest.mark.parametrize(("lives", "answers"), [(0, 0), (1, 0), (3, 0), (2, 1)])
+@pytest.mark.parametrize(("lives", "answers"), [(0, 0), (2, 1)])
 def test_a_dockerd_that_cannot_start_is_backed_off(
     policy: str, owner: Owner, lives: int, answers: int
 ) -> None:
@@ -122,7 +122,7 @@ def test_a_dockerd_that_cannot_start_is_backed_off(
 
 @every_policy
 @every_owner
-@pytest.mark.parametrize("lives", [0, 1, 3])
+@pytest.mark.parametrize("lives", [0, 3])
 def test_a_cause_that_another_start_cannot_mend_is_tried_once_and_shown(
     policy: str, owner: Owner, lives: int
 ) -> None:

@@ -104,12 +104,6 @@ def test_idle_and_silent_dockerd_is_replaced_within_15_s() -> None:
     assert NOTICED_S + killed_s < 13.0  # two seconds are left for its start
 
 
-def test_stopped_dockerd_is_ended_as_if_it_idled() -> None:
-    ((after_s, action),) = answered().watch(SILENT, lambda _: used(7.0), 6.2)
-    assert action is Action.TERMINATE
-    assert 4.0 <= after_s < 4.0 + LOOK_S
-
-
 @pytest.mark.parametrize("work", WORK)
 def test_silent_dockerd_at_work_is_not_touched_in_ten_minutes(work: str) -> None:
     model = answered()
@@ -231,15 +225,3 @@ def test_no_policy_ends_a_dockerd_that_worked_between_any_two_looks(
             after, action = step(memory, observation, policy, chosen, now_s)
             assert action is Action.NOTHING
         memory = after
-
-
-@given(looks=st.lists(st.tuples(st.floats(0.5, 5), st.floats(0, 0.01)), min_size=20, max_size=20))
-def test_every_idle_dockerd_is_ended(looks: list[tuple[float, float]]) -> None:
-    model = answered()
-    cpu_s, ended = 0.0, False
-    for passed_s, share in looks:
-        model.now_s += passed_s
-        cpu_s += share * passed_s
-        action = model.look(replace(SILENT, activity=used(cpu_s)))
-        ended = ended or action is Action.TERMINATE
-    assert ended

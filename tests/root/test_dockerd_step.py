@@ -22,7 +22,6 @@ from gpud.root.dockerd_facts import (
     Limits,
     Memory,
     StartCondition,
-    last_words,
 )
 from gpud.root.dockerd_rules import binary_missing
 from gpud.root.dockerd_step import KILLS_FORGIVEN, POLICIES, due, step
@@ -103,13 +102,6 @@ def test_policies_are_those_that_the_settings_name() -> None:
 def test_auto_leaves_alone_what_somebody_else_owns(observation: DockerdObservation) -> None:
     if observation.owner not in (Owner.GPUD, Owner.NONE):
         assert POLICIES["auto"](observation, Memory(), LIMITS, 1e6) is Action.NOTHING
-
-
-def test_the_complaint_is_the_last_error_not_the_last_line() -> None:
-    log = ("level=info msg=a", "failed to start daemon: no driver", "level=info msg=bye")
-    assert last_words(log, 1) == "failed to start daemon: no driver"
-    assert last_words(("bye",), 1) == "bye"
-    assert last_words((), 1) is None
 
 
 CAUSE = DockerdCause(

@@ -127,13 +127,6 @@ def test_uuid_that_is_withheld_is_no_gpus() -> None:
     assert conditions.of(readings, "unsupported", Power()) == Conditions(unread="no_such_gpu")
 
 
-def test_clocks_that_nothing_holds_down_are_named_free() -> None:
-    readings = of_gpu(0, uuid="GPU-a", throttle_reasons="none")
-    free = conditions.of(readings, "GPU-a", Power())
-    assert free.throttle_reasons == frozenset()
-    assert conditions.named("after", free) == {"after.throttle_reasons": "none"}
-
-
 values = st.one_of(st.floats(allow_nan=False), st.text(max_size=5), st.sampled_from(Absent))
 fields = st.sampled_from(["uuid", "pstate", "throttle_reasons", "memory_free_bytes", "name"])
 
