@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import tempfile
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.deploy.installing import ROOT, fresh, install, leave_out_large_packages
+from tests.deploy.installing import LARGE, ROOT, ask_for, fresh, install, project
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from tests.overlay import Machine
 
 
-NEEDED = [
+NEEDED = {
     "hatchling",
     "msgspec",
     "packaging",
@@ -29,7 +28,7 @@ NEEDED = [
     "structlog",
     "tomlkit",
     "trove-classifiers",
-]
+}
 """What an installation itself loads of its packages."""
 
 
@@ -57,7 +56,7 @@ def shared() -> Iterator[Path]:
             ],
             check=True,
         )
-        leave_out_large_packages(checkout)
+        ask_for(checkout, lambda name: name not in LARGE)
         yield place
 
 
@@ -71,13 +70,23 @@ def installed(shared: Path) -> Iterator[Machine]:
 
 @pytest.fixture(scope="session")
 def light(shared: Path) -> Path:
-    """A folder with two checkouts, the second one newer, that need few packages."""
+    """The same with few packages, for what starts no agent; ``newer`` is a newer checkout."""
     place = shared / "light"
+    (place / "wheels").mkdir(parents=True)
+    for wheel in (shared / "wheels").iterdir():
+        if project(wheel) in {*NEEDED, "pip"}:
+            shutil.copy(wheel, place / "wheels")
     for name in ("checkout", "newer"):
         shutil.copytree(shared / "checkout", place / name)
-        file = place / name / "deploy/requirements.txt"
-        pins = re.split(r"^(?=\w)", file.read_text(), flags=re.MULTILINE)
-        file.write_text("".join(pin for pin in pins if pin.partition("==")[0] in NEEDED))
+        ask_for(place / name, NEEDED.__contains__)
     with (place / "newer/gpud/core/text.py").open("a") as newer:
         newer.write("# newer\n")
     return place
+
+
+@pytest.fixture(scope="session")
+def small(light: Path) -> Iterator[Machine]:
+    """``installed`` with few packages: of gpud its commands run, its agent does not."""
+    with fresh(light) as made:
+        made.well(*install(light, "--no-start"))
+        yield made

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tests.overlay import REAPER, Machine, machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,11 +23,15 @@ LARGE = {"linkify-it-py", "mdit-py-plugins", "numpy", "platformdirs", "pygments"
 REQUIREMENTS = "deploy/requirements.txt"
 
 
-def leave_out_large_packages(checkout: Path) -> None:
-    """Let a checkout ask for what the supervisor and the agent need, and no more."""
-    each = re.split(r"^(?=\S)", (checkout / REQUIREMENTS).read_text(), flags=re.MULTILINE)
-    kept = "".join(lines for lines in each if lines.partition("==")[0] not in LARGE)
+def ask_for(checkout: Path, wanted: Callable[[str], bool]) -> None:
+    """Let a checkout ask for some of its packages, and no others."""
+    each = re.split(r"^(?=\w)", (checkout / REQUIREMENTS).read_text(), flags=re.MULTILINE)
+    kept = "".join(lines for lines in each if wanted(lines.partition("==")[0]))
     (checkout / REQUIREMENTS).write_text(kept)
+
+
+def project(wheel: Path) -> str:
+    return wheel.name.partition("-")[0].replace("_", "-")
 
 
 @contextlib.contextmanager

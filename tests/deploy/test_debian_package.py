@@ -19,10 +19,10 @@ OWNER = "owner /usr/lib/gpud/install"
 
 
 @pytest.fixture(scope="module")
-def package(light: Path, shared: Path) -> Path:
+def package(light: Path) -> Path:
     build = [sys.executable, "-I", "-B", str(light / "checkout/deploy/debian/build.py")]
-    subprocess.run([*build, "--wheelhouse", shared / "wheels", shared], check=True)
-    (made,) = shared.glob("gpud_*.deb")
+    subprocess.run([*build, "--wheelhouse", light / "wheels", light], check=True)
+    (made,) = light.glob("gpud_*.deb")
     return made
 
 
@@ -40,18 +40,18 @@ def of_gpud(made: Machine, before: dict[str, str]) -> dict[str, str]:
 
 
 def test_package_installs_is_changed_by_nobody_else_and_leaves_nothing(
-    shared: Path, package: Path
+    light: Path, package: Path
 ) -> None:
-    with fresh(shared) as made:
+    with fresh(light) as made:
         before = made.changed()
         answer(made, USER)
         made.well("dpkg", "-i", str(package))
         manifest = (made.root / "etc/gpud/manifest").read_text().splitlines()
         assert [line for line in manifest if line.startswith("owner ")] == [OWNER]
         for line in (
-            install(shared, "--no-start"),
-            [*install(shared), "--dry-run"],
-            uninstall(shared),
+            install(light, "--no-start"),
+            [*install(light), "--dry-run"],
+            uninstall(light),
             ["/opt/gpud/deploy/uninstall"],
             ["gpud", "install"],
         ):
@@ -101,9 +101,9 @@ def triggered(made: Machine) -> str:
 
 
 def test_package_that_is_removed_leaves_what_another_way_installed(
-    installed: Machine, shared: Path, package: Path
+    small: Machine, light: Path, package: Path
 ) -> None:
-    with fresh(shared, installed.changes) as made:
+    with fresh(light, small.changes) as made:
         answer(made, "nobody-here")
         refused = made.run("dpkg", "-i", str(package))
         assert refused.returncode == 1
@@ -117,11 +117,11 @@ def test_package_that_is_removed_leaves_what_another_way_installed(
 
 @pytest.mark.soak
 def test_package_takes_over_from_a_checkout_and_builds_for_another_python(
-    shared: Path, package: Path
+    light: Path, package: Path
 ) -> None:
-    with fresh(shared) as made:
+    with fresh(light) as made:
         before = made.changed()
-        made.well(*install(shared, "--no-start"))
+        made.well(*install(light, "--no-start"))
         (made.root / "etc/gpud/gpud.toml").write_text("[log]\nlevel = 'debug'\n")
         answer(made, USER)
         made.well("dpkg", "-i", str(package))

@@ -12,13 +12,13 @@ import random
 import signal
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.deploy.installing import HOME, USER, fresh
+from tests.deploy.installing import HOME, fresh, install, uninstall
 from tests.deploy.test_interruptions import ours
 
 if TYPE_CHECKING:
@@ -55,20 +55,11 @@ main([root, verb, *words])
 """Runs the installer and kills it at a moment: each is the begin or the end of a step."""
 
 
-@pytest.fixture(scope="module")
-def before(shared: Path, light: Path) -> Iterator[Machine]:
-    """What an upgrade and a removal begin with."""
-    with fresh(shared) as made:
-        made.well(*line(light, shared, "install"))
-        yield made
-
-
-def line(light: Path, shared: Path, verb: str) -> list[str]:
-    root = light / ("newer" if verb == "upgrade" else "checkout")
+def line(light: Path, verb: str) -> list[str]:
     if verb == "uninstall":
-        return [str(root / "deploy/uninstall"), "--purge"]
-    given = ["--user", USER, "--wheelhouse", str(shared / "wheels"), "--no-start"]
-    return [str(root / "deploy/install"), *given]
+        return uninstall(light, "--purge")
+    script, *words = install(light, "--no-start")
+    return [script.replace("checkout", "newer") if verb == "upgrade" else script, *words]
 
 
 def stepwise(asked: list[str], at: int) -> list[str]:
@@ -80,9 +71,9 @@ def stepwise(asked: list[str], at: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def machine(verb: str, shared: Path, before: Machine) -> Iterator[Machine]:
+def machine(verb: str, light: Path, small: Machine) -> Iterator[Machine]:
     """A machine on which a verb has something to do."""
-    with fresh(shared, *([] if verb == "install" else [before.changes])) as made:
+    with fresh(light, *([] if verb == "install" else [small.changes])) as made:
         if verb == "upgrade":  # a directory of the layer below cannot be exchanged
             made.well("sh", "-ec", "cp -a /opt/gpud /opt/x; rm -r /opt/gpud; mv /opt/x /opt/gpud")
         if verb == "uninstall":
@@ -106,27 +97,13 @@ def listing(made: Machine) -> list[str]:
     return sorted(name for name in names if not name.endswith("-"))
 
 
-@pytest.fixture(scope="module")
-def undisturbed(light: Path, shared: Path, before: Machine) -> dict[str, object]:
-    """What each verb comes to, and the number of its moments."""
-    ends: dict[str, object] = {}
-    for verb in VERBS:
-        with machine(verb, shared, before) as made:
-            began_s = time.monotonic()
-            said = made.well(*stepwise(line(light, shared, verb), at=0))
-            ends[f"{verb} takes"] = time.monotonic() - began_s
-            ends[f"{verb} moments"] = said.count("moment ")
-            ends[verb] = result(made, verb)
-    with fresh(shared) as made:
-        assert ends["uninstall"] == listing(made)
-    return ends
+@dataclass(frozen=True)
+class Course:
+    """An undisturbed run of a verb: its seconds, the number of its moments, and its result."""
 
-
-def ends_well(made: Machine, asked: list[str], verb: str, undisturbed: dict[str, object]) -> None:
-    if (made.root / "opt/gpud/bin").exists():  # what is in place is whole, or not there
-        made.well("/opt/gpud/bin/python", "-I", "-c", "import gpud, msgspec")
-    made.well(*asked)
-    assert result(made, verb) == undisturbed[verb]
+    takes_s: float
+    moments: int
+    result: object
 
 
 def killed_after(made: Machine, asked: list[str], delay_s: float) -> None:
@@ -139,46 +116,63 @@ def killed_after(made: Machine, asked: list[str], delay_s: float) -> None:
     process.communicate()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Bench:
     """What a test of a verb needs."""
 
     light: Path
-    shared: Path
-    before: Machine
-    undisturbed: dict[str, object]
+    small: Machine
+    courses: dict[str, Course] = field(default_factory=dict)
+
+    def undisturbed(self, verb: str) -> Course:
+        """Run a verb to its end, once for all tests."""
+        if verb not in self.courses:
+            with machine(verb, self.light, self.small) as made:
+                began_s = time.monotonic()
+                said = made.well(*stepwise(line(self.light, verb), at=0))
+                takes_s = time.monotonic() - began_s
+                self.courses[verb] = Course(takes_s, said.count("moment "), result(made, verb))
+        return self.courses[verb]
+
+    def ends_well(self, made: Machine, verb: str) -> None:
+        """Run a verb again, after which nothing tells that it was killed."""
+        if (made.root / "opt/gpud/bin").exists():  # what is in place is whole, or not there
+            made.well("/opt/gpud/bin/python", "-I", "-c", "import gpud, msgspec")
+        made.well(*line(self.light, verb))
+        assert result(made, verb) == self.undisturbed(verb).result
 
     def killed_at(self, verb: str, at: int) -> None:
         """Kill a verb at a moment, and run it again."""
-        asked = line(self.light, self.shared, verb)
-        with machine(verb, self.shared, self.before) as made:
-            killed = made.run(*stepwise(asked, at))
+        with machine(verb, self.light, self.small) as made:
+            killed = made.run(*stepwise(line(self.light, verb), at))
             assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
             print(verb, at, killed.stdout.splitlines()[-1])
-            ends_well(made, asked, verb, self.undisturbed)
-
-    def moments(self, verb: str) -> int:
-        count = self.undisturbed[f"{verb} moments"]
-        assert isinstance(count, int)
-        return count
+            self.ends_well(made, verb)
 
 
 @pytest.fixture(scope="module")
-def bench(light: Path, shared: Path, before: Machine, undisturbed: dict[str, object]) -> Bench:
-    return Bench(light, shared, before, undisturbed)
+def bench(light: Path, small: Machine) -> Bench:
+    return Bench(light, small)
 
 
-@pytest.mark.parametrize("verb", VERBS)
+def test_nothing_is_left_where_an_installation_was_removed(bench: Bench) -> None:
+    with fresh(bench.light) as made:
+        assert bench.undisturbed("uninstall").result == listing(made)
+
+
+@pytest.mark.parametrize("verb", ["upgrade", "uninstall"])
 def test_killed_before_or_after_a_step_the_next_run_ends_well(verb: str, bench: Bench) -> None:
-    bench.killed_at(verb, random.Random(f"{SEED} {verb}").randint(1, bench.moments(verb)))
+    moments = bench.undisturbed(verb).moments
+    bench.killed_at(verb, random.Random(f"{SEED} {verb}").randint(1, moments))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("verb", VERBS)
 def test_killed_before_and_after_each_step_the_next_run_ends_well(verb: str, bench: Bench) -> None:
-    assert bench.moments(verb) > 8
-    for at in range(1, bench.moments(verb) + 1):
+    moments = bench.undisturbed(verb).moments
+    assert moments > 8
+    for at in range(1, moments + 1):
         bench.killed_at(verb, at)
 
 
@@ -186,22 +180,20 @@ def test_killed_before_and_after_each_step_the_next_run_ends_well(verb: str, ben
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("verb", VERBS)
 def test_killed_at_seeded_moments_the_next_run_ends_well(verb: str, bench: Bench) -> None:
-    asked = line(bench.light, bench.shared, verb)
-    takes_s = bench.undisturbed[f"{verb} takes"]
-    assert isinstance(takes_s, float)
+    takes_s = bench.undisturbed(verb).takes_s
     rng = random.Random(SEED)
     for delay_s in (rng.uniform(0, takes_s) for _ in range(MOMENTS)):
-        with machine(verb, bench.shared, bench.before) as made:
+        with machine(verb, bench.light, bench.small) as made:
             print(f"{verb}: {delay_s:.2f} s of {takes_s:.1f} s")
-            killed_after(made, asked, delay_s)
-            ends_well(made, asked, verb, bench.undisturbed)
+            killed_after(made, line(bench.light, verb), delay_s)
+            bench.ends_well(made, verb)
 
 
 def test_upgrade_on_a_full_disk_leaves_what_runs_and_goes_on_when_there_is_room(
     bench: Bench,
 ) -> None:
-    asked = line(bench.light, bench.shared, "upgrade")
-    with machine("upgrade", bench.shared, bench.before) as made:
+    asked = line(bench.light, "upgrade")
+    with machine("upgrade", bench.light, bench.small) as made:
         mount = "mkdir /mnt/o; mount -t tmpfs -o size=48M tmpfs /mnt/o; cp -a /opt/gpud /mnt/o"
         made.well("sh", "-ec", f"{mount}; mount --move /mnt/o /opt; rmdir /mnt/o")
         mark = (made.root / "opt/gpud/.fingerprint").read_text()
@@ -226,13 +218,13 @@ def free(made: Machine) -> int:
 def test_upgrade_without_a_network_leaves_what_runs_and_is_made_when_it_is_back(
     bench: Bench,
 ) -> None:
-    script, *words = line(bench.light, bench.shared, "upgrade")
+    script, *words = line(bench.light, "upgrade")
     at = words.index("--wheelhouse")
     asked = [script, *words[:at], *words[at + 2 :]]
-    with machine("upgrade", bench.shared, bench.before) as made:
+    with machine("upgrade", bench.light, bench.small) as made:
         ended = made.run("unshare", "--net", *asked)
         assert ended.returncode == 1
         assert "fix: check that the network reaches the package index" in ended.stderr
         made.well("gpud", "version")
         made.well(*asked)
-        assert result(made, "upgrade") == bench.undisturbed["upgrade"]
+        assert result(made, "upgrade") == bench.undisturbed("upgrade").result

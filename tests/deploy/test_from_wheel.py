@@ -18,7 +18,7 @@ from gpud.install.source import FILES, Checkout, Wheel
 from gpud.install.wheels import copied, digest
 from gpud.verbs import bundle
 from gpud.verbs import install as verb
-from tests.deploy.installing import HOME, LARGE, ROOT, USER, fresh, left_behind
+from tests.deploy.installing import HOME, ROOT, USER, fresh, left_behind
 
 if TYPE_CHECKING:
     from tests.overlay import Machine
@@ -36,20 +36,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wheel_of(ROOT, tmp_path_factory.mktemp("wheel"))
 
 
-UNUSED = LARGE | {"apprise", "pyyaml", "trove-classifiers"}
-"""Packages that no verb of this test loads."""
-
-
-def project(wheel: Path) -> str:
-    return wheel.name.partition("-")[0].replace("_", "-")
-
-
 def in_own_venv(made: Machine, wheel: Path, wheels: Path) -> str:
     """Put a wheel and what it needs into an environment of the person's, as an installer does."""
     venv = f"{HOME}/venv"
     made.well("python3", "-I", "-m", "venv", "--without-pip", venv)
     (packages,) = (made.root / venv[1:]).glob("lib/python3*/site-packages")
-    for each in (wheel, *(path for path in wheels.glob("*.whl") if project(path) not in UNUSED)):
+    for each in (wheel, *wheels.glob("*.whl")):
         with zipfile.ZipFile(each) as archive:
             archive.extractall(packages)
     command = made.root / venv[1:] / "bin/gpud"
@@ -62,18 +54,18 @@ def in_own_venv(made: Machine, wheel: Path, wheels: Path) -> str:
 
 
 def test_wheel_in_an_own_environment_installs_itself_and_is_gone_again(
-    shared: Path, tmp_path: Path
+    light: Path, tmp_path: Path
 ) -> None:
-    wheel = wheel_of(shared / "checkout", tmp_path)
-    with fresh(shared) as made:
-        gpud = in_own_venv(made, wheel, shared / "wheels")
+    wheel = wheel_of(light / "checkout", tmp_path)
+    with fresh(light) as made:
+        gpud = in_own_venv(made, wheel, light / "wheels")
         rule = made.root / "etc/sudoers.d/person"
         rule.write_text(f"{USER} ALL=(ALL) NOPASSWD: ALL\n")
         rule.chmod(0o440)
         before = made.changed()
         person = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups")
         asked = (*person, "env", f"HOME={HOME}", "PYTHONDONTWRITEBYTECODE=1", gpud)
-        line = (*asked, "install", "--no-start", "--wheelhouse", str(shared / "wheels"))
+        line = (*asked, "install", "--no-start", "--wheelhouse", str(light / "wheels"))
         plan = made.well(*line, "--dry-run")
         assert "would: build /opt/gpud" in plan
         assert not left_behind(made, before)

@@ -134,9 +134,9 @@ def test_installation_lets_gpud_run_first_and_a_later_one_does_this_alone(
 
 
 def test_key_that_is_not_the_known_one_adds_nothing(
-    shared: Path, installed: Machine, served: Repository
+    light: Path, small: Machine, served: Repository
 ) -> None:
-    with machine(shared, served, installed.changes) as made:
+    with machine(light, served, small.changes) as made:
         told = answered(made, "y\n")
         assert told.returncode == 1
         assert f"not the key {FINGERPRINT} alone" in told.stdout
@@ -146,9 +146,9 @@ def test_key_that_is_not_the_known_one_adds_nothing(
 
 
 def test_machine_without_a_network_is_told_so_and_stays_as_it_was(
-    shared: Path, installed: Machine, served: Repository
+    light: Path, small: Machine, served: Repository
 ) -> None:
-    with machine(shared, served, installed.changes) as made:
+    with machine(light, served, small.changes) as made:
         conf = made.root / "etc/apt/apt.conf.d/99stand-in"
         conf.write_text(f'Acquire::https::Proxy "http://127.0.0.1:{free_port()}";\n')
         told = answered(made, "y\n")
@@ -158,9 +158,9 @@ def test_machine_without_a_network_is_told_so_and_stays_as_it_was(
 
 
 def test_settings_of_docker_that_are_not_roots_json_are_left_alone(
-    shared: Path, installed: Machine, served: Repository
+    light: Path, small: Machine, served: Repository
 ) -> None:
-    with machine(shared, served, installed.changes) as made:
+    with machine(light, served, small.changes) as made:
         made.well("install", "-m", "755", "/bin/true", "/usr/bin/nvidia-container-runtime-hook")
         made.well("mkdir", "-p", "/etc/docker")
         file = made.root / "etc/docker/daemon.json"

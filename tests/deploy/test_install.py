@@ -77,14 +77,14 @@ def test_a_dry_run_needs_no_root_and_lists_all_that_the_installation_does(shared
 
 
 def test_a_python_without_venv_gets_its_package_or_a_plain_error_or_takes_a_wheelhouse(
-    shared: Path,
+    light: Path,
 ) -> None:
-    with fresh(shared) as made:
+    with fresh(light) as made:
         with_apt(made, 'echo "$@" >>/var/log/asked')
         python = made.well("readlink", "-e", "/usr/bin/python3").strip()
         where = "import ensurepip; print(ensurepip.__path__[0])"
         made.well("rm", "-r", made.well(python, "-I", "-c", where).strip())
-        line = [str(shared / "checkout/deploy/install"), "--user", USER, "--no-start"]
+        line = [str(light / "checkout/deploy/install"), "--user", USER, "--no-start"]
         package = f"{python.rpartition('/')[2]}-venv"
         assert f"would: apt-get install {package}\n" in made.well(*line, "--dry-run")
         told = made.run(*line)
@@ -93,34 +93,34 @@ def test_a_python_without_venv_gets_its_package_or_a_plain_error_or_takes_a_whee
         assert f"error: {python} has no module ensurepip\n" in told.stderr
         assert f"{package} has it on Debian and Ubuntu" in told.stderr
         bashrc = (made.root / HOME[1:] / ".bashrc").read_bytes()
-        made.well(*install(shared, "--no-start", "--no-bashrc"))  # pip is in the wheelhouse
+        made.well(*install(light, "--no-start", "--no-bashrc"))  # pip is in the wheelhouse
         assert made.well("gpud", "version").startswith("gpud ")
         assert (made.root / HOME[1:] / ".bashrc").read_bytes() == bashrc
 
 
 def test_an_upgrade_keeps_apprise_that_was_installed_until_it_is_left_out(
-    installed: Machine, shared: Path
+    small: Machine, light: Path
 ) -> None:
-    with fresh(shared, installed.changes) as made:
+    with fresh(light, small.changes) as made:
         manifest = made.root / "etc/gpud/manifest"
         before = manifest.read_text()
         made.well("mkdir", "/root/wheels")
-        asked = install(shared, "--with", "apprise", "--wheelhouse", "/root/wheels")
+        asked = install(light, "--with", "apprise", "--wheelhouse", "/root/wheels")
         assert "packages of deploy/requirements.txt: exit status" in made.run(*asked).stderr
         assert manifest.read_text() == before, "what failed is not asked for again"
         manifest.write_text(f"{before}with apprise\nmember {USER}\n")
         made.well("groupadd", "--force", "docker")
         made.well("rm", f"{HOME}/.bashrc")
         wanted = "would: Apprise from deploy/requirements-apprise.txt"
-        assert wanted in made.well(*install(shared, "--dry-run"))
-        said = made.well(*install(shared, "--no-start", "--without", "apprise"))
+        assert wanted in made.well(*install(light, "--dry-run"))
+        said = made.well(*install(light, "--no-start", "--without", "apprise"))
         lacking = f"the group docker, gpud in {HOME}/.bashrc"
         assert said.endswith(f"\nOpen a new shell; open ones lack: {lacking}.\n")
         assert "with apprise" not in manifest.read_text()
         (made.root / "etc/gpud/gpud.toml").write_text(REFUSED)
         mark = made.root / "opt/gpud/.fingerprint"
         mark.write_text("of an older version\n")
-        ran = made.run(*install(shared))
+        ran = made.run(*install(light))
         assert ran.returncode == 1
         assert "webhook_credentials_file: 1 for 2 addresses in webhook_urls" in ran.stderr
         assert "  fix: write a list in their order" in ran.stderr
@@ -128,8 +128,8 @@ def test_an_upgrade_keeps_apprise_that_was_installed_until_it_is_left_out(
         assert mark.read_text() == "of an older version\n", "what runs is not replaced"
 
 
-def test_what_is_installed_belongs_to_root_and_only_root_can_change_it(installed: Machine) -> None:
-    tree = installed.changes / "opt/gpud"
+def test_what_is_installed_belongs_to_root_and_only_root_can_change_it(small: Machine) -> None:
+    tree = small.changes / "opt/gpud"
     loose = [
         path
         for path in [tree, *tree.rglob("*")]
@@ -146,9 +146,9 @@ def test_what_is_installed_belongs_to_root_and_only_root_can_change_it(installed
 
 
 def test_the_command_is_for_everybody_with_completion_and_man_page(
-    installed: Machine,
+    small: Machine,
 ) -> None:
-    said = installed.well("setpriv", "--reuid=nobody", "--clear-groups", "gpud", "version")
+    said = small.well("setpriv", "--reuid=nobody", "--clear-groups", "gpud", "version")
     assert said.startswith("gpud ")
     for file, shell in {
         "bash-completion/completions/gpud": ["bash", "-n"],
@@ -156,43 +156,41 @@ def test_the_command_is_for_everybody_with_completion_and_man_page(
         "fish/vendor_completions.d/gpud.fish": ["fish", "--no-execute"],
     }.items():
         if shutil.which(shell[0]):
-            installed.well(*shell, f"/usr/local/share/{file}")
-        assert (installed.changes / "usr/local/share" / file).stat().st_size > 500
+            small.well(*shell, f"/usr/local/share/{file}")
+        assert (small.changes / "usr/local/share" / file).stat().st_size > 500
     page = "usr/local/share/man/man1/gpud.1"
-    assert (installed.changes / page).read_bytes() == (ROOT / "deploy/gpud.1").read_bytes()
+    assert (small.changes / page).read_bytes() == (ROOT / "deploy/gpud.1").read_bytes()
     if shutil.which("man"):
-        place = installed.well("man", "-M", "/usr/local/share/man", "-w", "gpud")
+        place = small.well("man", "-M", "/usr/local/share/man", "-w", "gpud")
         assert place.endswith(f"/{page}\n")
 
 
-def test_a_second_run_changes_nothing(installed: Machine, shared: Path) -> None:
-    before = {k: v for k, v in installed.changed().items() if not k.startswith("var/log")}
-    said = installed.well(*install(shared, "--no-start"))
-    assert {k: v for k, v in installed.changed().items() if not k.startswith("var/log")} == before
+def test_a_second_run_changes_nothing(small: Machine, light: Path) -> None:
+    before = {k: v for k, v in small.changed().items() if not k.startswith("var/log")}
+    said = small.well(*install(light, "--no-start"))
+    assert {k: v for k, v in small.changed().items() if not k.startswith("var/log")} == before
     assert "nothing to do" in said
     assert "new shell" not in said
-    assert "would:" not in installed.well(*install(shared, "--dry-run", "--no-start"))
+    assert "would:" not in small.well(*install(light, "--dry-run", "--no-start"))
 
 
-def test_a_dry_run_leaves_even_what_an_interrupted_run_left(
-    installed: Machine, shared: Path
-) -> None:
-    with fresh(shared, installed.changes) as made:
+def test_a_dry_run_leaves_even_what_an_interrupted_run_left(small: Machine, light: Path) -> None:
+    with fresh(light, small.changes) as made:
         left = made.root / "opt/gpud.gpud-build"
         left.mkdir()
-        assert "would: build" not in made.well(*install(shared, "--dry-run"))
+        assert "would: build" not in made.well(*install(light, "--dry-run"))
         assert left.is_dir()
         for file in ("bashrc.snippet", "deploy/uninstall", "gpud/cli.py"):
-            changed = shared / "checkout" / file
+            changed = light / "checkout" / file
             original = changed.read_bytes()
             try:
                 changed.write_bytes(original + b"# changed\n")
-                assert "would: build /opt/gpud" in made.well(*install(shared, "--dry-run")), file
+                assert "would: build /opt/gpud" in made.well(*install(light, "--dry-run")), file
             finally:
                 changed.write_bytes(original)
         (lost,) = (made.root / "opt/gpud/lib").glob("python3*/site-packages/structlog/__init__.py")
         lost.unlink()
-        assert "would: build /opt/gpud" in made.well(*install(shared, "--dry-run"))
+        assert "would: build /opt/gpud" in made.well(*install(light, "--dry-run"))
 
 
 def state(dockerd: PrivateDockerd, container: str) -> tuple[int, str]:
@@ -281,18 +279,18 @@ def test_gpud_runs_afterwards_and_an_upgrade_restarts_it_but_neither_dockerd_nor
     ],
 )
 def test_bad_options_are_named_and_nothing_happens(
-    shared: Path, installed: Machine, options: list[str], word: str
+    light: Path, small: Machine, options: list[str], word: str
 ) -> None:
-    before = installed.changed()
-    told = installed.run(shared / "checkout/deploy/install", *options)
+    before = small.changed()
+    told = small.run(light / "checkout/deploy/install", *options)
     assert told.returncode != 0
     assert word in told.stderr
-    assert installed.changed() == before
+    assert small.changed() == before
 
 
-def test_the_documented_table_is_what_the_manifest_says(installed: Machine) -> None:
+def test_the_documented_table_is_what_the_manifest_says(small: Machine) -> None:
     made = set()
-    for line in (installed.changes / "etc/gpud/manifest").read_text().splitlines():
+    for line in (small.changes / "etc/gpud/manifest").read_text().splitlines():
         kind, _, value = line.partition(" ")
         if kind in {"tree", "file", "link"}:
             made.add(value)
@@ -313,11 +311,11 @@ def test_the_documented_table_is_what_the_manifest_says(installed: Machine) -> N
     assert documented == made
 
 
-def test_a_tree_or_a_file_of_somebody_else_is_not_replaced(shared: Path) -> None:
-    with fresh(shared) as made:
+def test_a_tree_or_a_file_of_somebody_else_is_not_replaced(light: Path) -> None:
+    with fresh(light) as made:
         made.well("mkdir", "-p", "/opt/gpud")
         (made.root / "opt/gpud/theirs").write_text("precious")
-        told = made.run(*install(shared, "--no-start"))
+        told = made.run(*install(light, "--no-start"))
         assert told.returncode == 1
         assert "/opt/gpud is there and was not made by this" in told.stderr
         assert (made.root / "opt/gpud/theirs").read_text() == "precious"
@@ -325,25 +323,23 @@ def test_a_tree_or_a_file_of_somebody_else_is_not_replaced(shared: Path) -> None
         theirs = made.root / "usr/local/share/zsh/site-functions/_gpud"
         theirs.parent.mkdir(parents=True, exist_ok=True)
         theirs.write_text("of another program\n")
-        told = made.run(*install(shared, "--no-start"))
+        told = made.run(*install(light, "--no-start"))
         assert told.returncode == 1
         assert "_gpud is there and was not made by this" in told.stdout
-        made.well(*uninstall(shared, "--purge"))
+        made.well(*uninstall(light, "--purge"))
         assert theirs.read_text() == "of another program\n"
 
 
-def test_the_sudo_rule_is_for_each_person_and_sudo_reads_it(
-    installed: Machine, shared: Path
-) -> None:
-    with fresh(shared, installed.changes) as made:
+def test_the_sudo_rule_is_for_each_person_and_sudo_reads_it(small: Machine, light: Path) -> None:
+    with fresh(light, small.changes) as made:
         for login in ("ALL", "FULLTIME"):  # sudoers would read them otherwise
             made.well("useradd", "--create-home", "--badname", login)
             before = (made.root / RULE).read_text()
-            told = made.run(*install(shared, "--no-start", "--user", login))
+            told = made.run(*install(light, "--no-start", "--user", login))
             assert "cannot be written safely" in told.stdout
             assert (made.root / RULE).read_text() == before
         made.well("useradd", "--create-home", "gpud-another")
-        made.well(*install(shared, "--no-start", "--user", "gpud-another"))
+        made.well(*install(light, "--no-start", "--user", "gpud-another"))
         assert made.well("stat", "-c", "%a", f"/{RULE}") == "440\n"
         for person in (USER, "gpud-another"):
             said = made.well("sudo", "-l", "-U", person)
@@ -353,30 +349,30 @@ def test_the_sudo_rule_is_for_each_person_and_sudo_reads_it(
         assert people in (made.root / RULE).read_text()
         # Nobody else can hold the lock of the installer and keep it waiting.
         assert made.well("stat", "-c", "%a %U", "/run/gpud-install.lock") == "600 root\n"
-        call = [*install(shared, "--no-start")]
+        call = [*install(light, "--no-start")]
         del call[1:3]  # --user NAME: a root whom nobody called
         assert "root needs none" in made.well(*call)
         assert "gpud-start" in (made.root / "root/.bashrc").read_text()
         assert people in (made.root / RULE).read_text()
-        made.well(*uninstall(shared))
+        made.well(*uninstall(light))
         for home in (HOME, "/home/gpud-another"):
             assert "gpud" not in (made.root / home[1:] / ".bashrc").read_text()
 
 
 def test_a_tree_whose_python_a_distribution_upgrade_removed_is_built_anew(
-    installed: Machine, shared: Path
+    small: Machine, light: Path
 ) -> None:
-    with fresh(shared, installed.changes) as made:
+    with fresh(light, small.changes) as made:
         old = made.well("readlink", "-e", "/usr/bin/python3").strip()
         made.well("mv", old, "/usr/bin/python3.14")  # the newer one that an upgrade brings
         gone = made.run("gpud", "version")
         assert (gone.returncode, gone.stdout) == (1, "")
         assert gone.stderr.startswith("gpud: the Python that gpud was installed with is gone.")
-        said = made.well(*install(shared, "--dry-run", "--no-start"))
+        said = made.well(*install(light, "--dry-run", "--no-start"))
         assert "would: build /opt/gpud with /usr/bin/python3.14" in said
         assert f"the Python it was built with ({old}) is gone" in said
         assert "Nothing was changed." in said
-        assert f"({old}) is gone" in made.well(*install(shared, "--no-start"))
+        assert f"({old}) is gone" in made.well(*install(light, "--no-start"))
         assert made.well("gpud", "version").startswith("gpud ")
         assert made.well("readlink", "-e", "/opt/gpud/bin/python") == "/usr/bin/python3.14\n"
 

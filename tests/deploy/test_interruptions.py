@@ -52,19 +52,15 @@ STEPS = {
     "system user gpud": signal.SIGKILL,
     "/opt/gpud: packages": signal.SIGINT,
     "/opt/gpud: bytecode": signal.SIGHUP,
-    "/opt/gpud: put in place": signal.SIGKILL,
     "/etc/sudoers.d/gpud": signal.SIGTERM,
 }
 
 
 def test_ended_in_the_middle_of_any_of_these_steps_the_next_run_completes_it(
-    shared: Path, light: Path
+    small: Machine, light: Path
 ) -> None:
-    asked = [str(light / "checkout/deploy/install"), *install(shared, "--no-start")[1:]]
-    with fresh(shared) as undisturbed:
-        undisturbed.well(*asked)
-        expected = ours(undisturbed)
-    with fresh(shared) as made:
+    asked, expected = install(light, "--no-start"), ours(small)
+    with fresh(light) as made:
         for title, number in STEPS.items():
             ended_at(made, asked, title, number)
             # What is in place is whole, or is not there.
@@ -74,11 +70,11 @@ def test_ended_in_the_middle_of_any_of_these_steps_the_next_run_completes_it(
                 made.well("/opt/gpud/bin/gpud", "version")
         made.well(*asked)
         assert ours(made) == expected
-        made.well(*uninstall(shared, "--purge"))
+        made.well(*uninstall(light, "--purge"))
         assert not [name for name in made.changed() if "gpud" in name and HOME[1:] not in name]
 
 
-def test_a_version_that_does_not_start_leaves_the_one_before_running(
+def test_an_upgrade_is_restarted_once_and_a_version_that_does_not_start_leaves_the_one_before(
     installed: Machine, shared: Path
 ) -> None:
     broken = shared / "checkout/gpud/root/control.py"
@@ -88,6 +84,13 @@ def test_a_version_that_does_not_start_leaves_the_one_before_running(
         made.well("sh", "-ec", "cp -a /opt/gpud /opt/x; rm -r /opt/gpud; mv /opt/x /opt/gpud")
         settings(made, free_port())
         made.well(*install(shared))
+        pidfile = made.root / "run/gpud/root.pid"
+        first = pidfile.read_text()
+        assert "gpud up" in made.well(*install(shared))
+        assert pidfile.read_text() == first, "nothing was new"
+        made.well("touch", "/opt/gpud/.fingerprint")  # of an upgrade that ended before its restart
+        assert "gpud restart" in made.well(*install(shared))
+        assert pidfile.read_text() != first
         mark = (made.root / "opt/gpud/.fingerprint").read_text()
         try:
             broken.write_text("raise SystemExit('this version is broken')\n")
@@ -102,19 +105,4 @@ def test_a_version_that_does_not_start_leaves_the_one_before_running(
         assert (made.root / "opt/gpud/.fingerprint").read_text() == mark
         assert not (made.root / "opt/gpud.gpud-new").exists()
         assert made.run("gpud", "status").returncode != 3, "it runs"
-        made.well(*uninstall(shared))
-
-
-def test_an_upgrade_that_was_ended_before_its_restart_is_made_up_for(
-    installed: Machine, shared: Path
-) -> None:
-    with fresh(shared, installed.changes) as made:
-        settings(made, free_port())
-        made.well(*install(shared))
-        first = (made.root / "run/gpud/root.pid").read_text()
-        assert "gpud up" in made.well(*install(shared))
-        assert (made.root / "run/gpud/root.pid").read_text() == first, "nothing was new"
-        made.well("touch", "/opt/gpud/.fingerprint")
-        assert "gpud restart" in made.well(*install(shared))
-        assert (made.root / "run/gpud/root.pid").read_text() != first
         made.well(*uninstall(shared))

@@ -46,13 +46,21 @@ touch /dev/dxg
 mkfifo -m 666 /dev/end
 """
 """A /dev of the machine's own: what is made in the other is made where the tests run."""
+IMPATIENT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from gpud.install import __main__, ownership
+ownership.GPU_S = 0.0
+__main__.main(sys.argv[1:])
+"""
+"""What deploy/uninstall runs, which waits half a minute for a driver."""
 AS_GPUD = ("setpriv", "--reuid=gpud", "--regid=gpud", "--clear-groups")
 
 
 @contextlib.contextmanager
-def with_state(shared: Path) -> Iterator[tuple[Machine, Path]]:
+def with_state(light: Path) -> Iterator[tuple[Machine, Path]]:
     """Give a machine with gpud's user, noted as installed, and its state directory."""
-    with fresh(shared) as made:
+    with fresh(light) as made:
         made.well("useradd", "--system", "--user-group", "gpud")
         made.well("mkdir", "/etc/gpud")
         (made.root / "etc/gpud/manifest").write_text("dir /etc/gpud\nuser gpud\n")
@@ -67,9 +75,9 @@ def file_of(uid: int, path: Path) -> Path:
 
 
 def test_uninstall_ends_the_processes_of_user_gpud_before_it_takes_their_files(
-    shared: Path,
+    light: Path,
 ) -> None:
-    with with_state(shared) as (made, state):
+    with with_state(light) as (made, state):
         python = (*AS_GPUD, "/usr/bin/python3", "-Ic")
         with (
             made.start(*python, MAKES_DIRECTORIES) as racer,
@@ -79,7 +87,7 @@ def test_uninstall_ends_the_processes_of_user_gpud_before_it_takes_their_files(
             assert headless.stdout is not None
             assert (racer.stdout.readline(), headless.stdout.readline()) == ("many\n", "ready\n")
             file_of(state.stat().st_uid, state / "gpud.db")
-            told = made.run(*uninstall(shared))
+            told = made.run(*uninstall(light))
             assert racer.stdout.read() == "", "it and all that it began are gone"
             assert headless.stdout.read() == ""
         assert told.returncode == 0, told.stdout + told.stderr
@@ -90,14 +98,14 @@ def test_uninstall_ends_the_processes_of_user_gpud_before_it_takes_their_files(
         assert (aside / "d20").is_dir()
         assert f"{aside.stat().st_mode & 0o777:o}" == "700"
         assert "moved to /var/lib/gpud.aside-1" in told.stdout
-        made.well(*uninstall(shared, "--purge"))
+        made.well(*uninstall(light, "--purge"))
         assert not list(state.parent.glob("gpud*"))
 
 
 def test_uninstall_signals_nothing_while_a_process_of_gpud_hangs_on_the_gpu_of_wsl2(
-    shared: Path,
+    light: Path,
 ) -> None:
-    with with_state(shared) as (made, state):
+    with with_state(light) as (made, state):
         made.well("/bin/sh", "-ec", OWN_DEVICES)
         end = made.root / "dev/end"
         hang = "gpu = open('/dev/dxg'); print('open', flush=True); open('/dev/end').read()"
@@ -105,7 +113,8 @@ def test_uninstall_signals_nothing_while_a_process_of_gpud_hangs_on_the_gpu_of_w
         with made.start(*python, hang) as hung:
             assert hung.stdout is not None
             assert hung.stdout.readline() == "open\n"
-            told = made.run(*uninstall(shared))
+            checkout = str(light / "checkout")
+            told = made.run("/usr/bin/python3", "-IBc", IMPATIENT, checkout, "uninstall")
             assert told.returncode == 1
             assert "hangs in the GPU driver" in told.stderr
             assert "wsl --shutdown" in told.stderr
@@ -113,14 +122,14 @@ def test_uninstall_signals_nothing_while_a_process_of_gpud_hangs_on_the_gpu_of_w
             assert hung.poll() is None
             end.write_text("the driver answers")
         assert state.stat().st_uid != 0
-        made.well(*uninstall(shared))
+        made.well(*uninstall(light))
         assert state.stat().st_uid == 0
 
 
 def test_uninstall_changes_the_owner_of_no_file_behind_a_link(
-    shared: Path,
+    light: Path,
 ) -> None:
-    with with_state(shared) as (made, state):
+    with with_state(light) as (made, state):
         uid = state.stat().st_uid
         victim = file_of(1, made.root / "var/lib/victim")
         foreign = made.root / "var/lib/foreign"
@@ -140,7 +149,7 @@ def test_uninstall_changes_the_owner_of_no_file_behind_a_link(
         for path in state.iterdir():
             if path.name != "hard":
                 os.chown(path, uid, uid, follow_symlinks=False)
-        told = made.well(*uninstall(shared))
+        told = made.well(*uninstall(light))
         facts = victim.stat()
         assert (facts.st_uid, facts.st_gid, facts.st_mode & 0o7777) == (1, 1, 0o4755)
         assert (foreign / "file").stat().st_uid == 1
@@ -152,15 +161,15 @@ def test_uninstall_changes_the_owner_of_no_file_behind_a_link(
 
 
 def test_install_refuses_a_kept_state_that_uninstall_did_not_leave(
-    shared: Path,
+    light: Path,
 ) -> None:
-    with with_state(shared) as (made, state):
+    with with_state(light) as (made, state):
         victim = file_of(0, made.root / "var/lib/victim")
         made.well("rm", "-r", "/var/lib/gpud/cuda-cache")
         os.chown(state, 0, 0)
         file_of(0, state / "gpud.db")
         (state / "innocent").hardlink_to(victim)
-        told = made.run(*install(shared, "--no-start"))
+        told = made.run(*install(light, "--no-start"))
         assert told.returncode == 1
         assert "/var/lib/gpud is not as deploy/uninstall leaves it: it holds 'innocent'" in (
             told.stderr
@@ -168,7 +177,7 @@ def test_install_refuses_a_kept_state_that_uninstall_did_not_leave(
         assert (victim.stat().st_uid, (state / "gpud.db").stat().st_uid) == (0, 0)
         (state / "innocent").unlink()
         (state / "d1").mkdir()
-        told = made.run(*install(shared, "--no-start"))
+        told = made.run(*install(light, "--no-start"))
         assert (told.returncode, (state / "d1").stat().st_uid) == (1, 0)
 
 
@@ -180,16 +189,16 @@ def test_an_error_names_the_file_that_it_is_about(tmp_path: Path) -> None:
         ownership.keep("nobody", str(file))
 
 
-def test_log_of_the_agent_is_the_agents_again_after_another_installation(shared: Path) -> None:
-    with with_state(shared) as (made, state):
+def test_log_of_the_agent_is_the_agents_again_after_another_installation(light: Path) -> None:
+    with with_state(light) as (made, state):
         log, uid = made.root / "var/log/gpud/agent", state.stat().st_uid
         log.mkdir(parents=True)
         os.chown(log, uid, uid)
         file_of(uid, log / "agent.log")
-        made.well(*uninstall(shared))
+        made.well(*uninstall(light))
         assert {path.stat().st_uid for path in (log, log / "agent.log")} == {0}
-        (shared / "empty").mkdir(exist_ok=True)
-        told = made.run(*install(shared, "--no-start", "--wheelhouse", str(shared / "empty")))
+        (light / "empty").mkdir(exist_ok=True)
+        told = made.run(*install(light, "--no-start", "--wheelhouse", str(light / "empty")))
         assert "not as deploy/uninstall leaves it" not in told.stderr
         assert made.well("stat", "-c", "%U %G", "/var/log/gpud/agent/agent.log") == "gpud gpud\n"
         made.well(*AS_GPUD, "sh", "-c", "echo >>/var/log/gpud/agent/agent.log")

@@ -102,18 +102,18 @@ def test_unit_takes_over_from_a_shell_and_an_uninstall_leaves_nothing_of_it(
 
 
 def test_unit_that_systemd_does_not_run_yet_leaves_gpud_to_the_shell(
-    shared: Path, installed: Machine
+    light: Path, small: Machine
 ) -> None:
-    with fresh(shared, installed.changes) as made:
-        told = made.run(*install(shared, "--systemd"))
+    with fresh(light, small.changes) as made:
+        told = made.run(*install(light, "--systemd"))
         assert told.returncode == 1
         assert "systemd is not the first process here" in told.stderr
         assert "systemd=true" in told.stderr
         assert not (made.root / UNIT).exists()
 
 
-def test_unit_is_one_that_systemd_understands(installed: Machine, shared: Path) -> None:
-    with fresh(shared, installed.changes) as made:
+def test_unit_is_one_that_systemd_understands(small: Machine, light: Path) -> None:
+    with fresh(light, small.changes) as made:
         copy = made.root / "tmp/gpud-wsl.service"
         copy.write_bytes((ROOT / "deploy/gpud-wsl.service").read_bytes())
         ran = made.run("systemd-analyze", "verify", "/tmp/gpud-wsl.service")
@@ -122,12 +122,12 @@ def test_unit_is_one_that_systemd_understands(installed: Machine, shared: Path) 
 
 @pytest.mark.parametrize("path", ["/etc/systemd/system/gpud.service", "/var/lib/gpud/gpud.state"])
 def test_another_project_of_this_name_stops_an_installation_before_it_changes_anything(
-    path: str, shared: Path
+    path: str, light: Path
 ) -> None:
-    with fresh(shared) as made:
+    with fresh(light) as made:
         made.well("install", "-D", "/dev/null", path)
         before = made.changed()
-        told = made.run(*install(shared))
+        told = made.run(*install(light))
         assert told.returncode == 1
         assert "belongs to another project that is called gpud" in told.stderr
         assert "keep one of the two" in told.stderr
