@@ -67,6 +67,7 @@ def dockerd_replaced(distro: Distribution, chance: random.Random) -> Damage:
     yield notice("dockerd", "handed_over")
     strangers = [p for p in distro.processes() if "strange" in p.command]
     kill(strangers, signal.SIGTERM)
+    kill(strangers, signal.SIGCONT)  # one that another fault stopped acts only then
     until(
         lambda: not [p for p in distro.processes() if "strange" in p.command],
         "the end of the other dockerd",

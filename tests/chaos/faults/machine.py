@@ -60,8 +60,9 @@ def fifty_shells(distro: Distribution, chance: random.Random) -> Damage:
             shell.channel.shutdown(socket.SHUT_WR)  # the relay of the one that started gpud stays
 
 
-@fault()
+@fault("tracebacks")
 def no_more_processes(distro: Distribution, chance: random.Random) -> Damage:
+    """A job that gets no thread is logged with its traceback."""
     group = Path("/sys/fs/cgroup/pids", distro.machine.groups.name)
     number = int((group / "pids.current").read_text()) - chance.randrange(3)
     (group / "pids.max").write_text(str(number))
