@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 RUN = """
 import sys, json, msgspec
 from gpud.core.settings import Settings
-from gpud.root import control
+from gpud.root import control, report
+report.BEAT_S = 0.2
 given = json.loads(sys.argv[1])
 settings = msgspec.convert(given["settings"], Settings)
 sys.exit(control.run(settings, config_path=None, foreground=False, agent_command=given["agent"]))
 """
+"""A supervisor that reports often, and so looks often whether its directories are there."""
 
 
 @dataclass
@@ -52,7 +54,7 @@ class Supervised:
     def stop(self) -> int:
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(20)
+        code = self.process.wait(LIMIT_S)
         self.process = None
         return code
 
@@ -62,15 +64,13 @@ class Supervised:
             return status
         return None
 
-    def when(
-        self, good: Callable[[dict[str, Any]], object], what: str, within_s: float = 60.0
-    ) -> dict[str, Any]:
+    def when(self, good: Callable[[dict[str, Any]], object], what: str) -> dict[str, Any]:
         def look() -> dict[str, Any] | None:
             status = self.report()
             return status if status is not None and good(status) else None
 
         try:
-            return until(look, what, within_s)
+            return until(look, what)
         except AssertionError as error:
             logs = "".join(
                 f"\n== {log.name}\n{log.read_text(errors='replace')[-3000:]}"

@@ -23,12 +23,11 @@ from gpud.root.conditions import PATH
 from gpud.root.container_probe import LABEL
 from gpud.root.containers import ContainerJob, Task, TaskResult
 from tests.root.sample import PRINTED, gpu_docker, usable
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.root.conftest import Supervised
     from tests.root.sample import GpuDocker
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root, dockerd and busybox-static")
@@ -68,7 +67,7 @@ def argv(gpu: GpuDocker, task: Task, image: str, **changed: Any) -> list[str]:
 
 def perform(gpu: GpuDocker, task: Task, image: str, **changed: Any) -> TaskResult:
     done = subprocess.run(
-        argv(gpu, task, image, **changed), capture_output=True, timeout=60, check=False
+        argv(gpu, task, image, **changed), capture_output=True, timeout=LIMIT_S, check=False
     )
     assert (done.returncode, done.stderr) == (0, b"")
     return decoded(done.stdout)
@@ -235,7 +234,7 @@ def test_a_dockerd_that_dies_in_the_middle_is_what_went_wrong() -> None:
         with subprocess.Popen(line, stdout=subprocess.PIPE) as life:
             until(lambda: [c for c in ours(gpu) if c["State"] == "running"], "its container")
             gpu.process.send_signal(signal.SIGKILL)
-            out, _ = life.communicate(timeout=60)
+            out, _ = life.communicate(timeout=LIMIT_S)
     word = decoded(out)
     failure = word.failure or (word.run.failure if word.run else None)
     assert failure is not None
@@ -245,19 +244,3 @@ def test_a_dockerd_that_dies_in_the_middle_is_what_went_wrong() -> None:
 def test_the_supervisor_itself_never_loads_the_docker_sdk() -> None:
     code = "import gpud.root.supervisor, sys; sys.exit('docker' in sys.modules)"
     assert subprocess.run([sys.executable, "-I", "-c", code], check=False).returncode == 0
-
-
-def test_the_supervisor_announces_runs_and_reports(
-    supervised: Supervised, fitted: GpuDocker
-) -> None:
-    supervised.settings = {
-        "dockerd": fitted.dockerd.settings(policy="observe"),
-        "containers": {"image": fitted.printing(PRINTED), "first_after_s": 0},
-    }
-    supervised.start()
-    supervised.when(lambda r: r["containers"]["stage"] == "announced", "the announcement")
-    supervised.when(lambda r: r["containers"]["stage"] == "running", "the run")
-    report = supervised.when(lambda r: r["containers"]["run"], "a run")["containers"]
-    assert report["stage"] == "waiting"
-    assert report["run"]["figure"]["flops_per_second"] == pytest.approx(3.863604e12)
-    assert (report["runs"], report["failures"], report["skips"]) == (1, {}, {})

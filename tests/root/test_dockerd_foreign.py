@@ -70,7 +70,7 @@ def test_unexplained_failures_are_a_crash_loop_with_the_lines_that_explain_it(
     supervised.settings = quick(wsl, dockerd, failing, policy="manage", backoff_max_s=0.5)
     with unseen_listener(dockerd.socket):
         supervised.start()
-        status = supervised.when(lambda r: r["dockerd"]["state"] == "crashloop", "a crash loop", 40)
+        status = supervised.when(lambda r: r["dockerd"]["state"] == "crashloop", "a crash loop")
         assert status["dockerd"]["owner"] == "other_distribution"
         assert status["dockerd"]["reason"] == "crashloop"
         assert "5 times in a row" in status["dockerd"]["detail"]

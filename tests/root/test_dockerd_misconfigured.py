@@ -29,12 +29,11 @@ if TYPE_CHECKING:
     Trouble = Generator[tuple[dict[str, Any], str, str], None, None]
 
 
-def held(supervised: Supervised, reason: str, within_s: float = 60.0) -> dict[str, Any]:
+def held(supervised: Supervised, reason: str) -> dict[str, Any]:
     """Wait for the hold and return what root reports of dockerd."""
     report = supervised.when(
         lambda r: (r["dockerd"]["state"], r["dockerd"]["reason"]) == ("misconfigured", reason),
         f"a hold for {reason}",
-        within_s,
     )
     dockerd: dict[str, Any] = report["dockerd"]
     assert dockerd["up"] is False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -14,8 +13,6 @@ from tests import authz
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.dockerd import PrivateDockerd
     from tests.root.conftest import Supervised
 
@@ -39,12 +36,11 @@ def test_killed_dockerd_is_started_without_back_off_and_its_container_never_stop
     before = supervised.when(running, "a running dockerd")["dockerd"]
     assert before["owner"] == "gpud"
     assert before["restarts"] == {}
-    cold_s = before["last_start_s"]
     container = dockerd.run_container()
     with contextlib.closing(dockerd.client()) as client:
         inside = client.inspect_container(container)["State"]["Pid"]
     os.kill(before["process"]["pid"], signal.SIGKILL)
-    until(dockerd.answers, "the API again", within_s=20 + cold_s)
+    until(dockerd.answers, "the API again")
     after = supervised.when(lambda r: running(r) and r["dockerd"]["restarts"], "its restart")
     assert after["dockerd"]["restarts"] == {"killed": 1}
     log = (supervised.home / "var/log/gpud/root.log").read_text()
@@ -56,18 +52,6 @@ def test_killed_dockerd_is_started_without_back_off_and_its_container_never_stop
         state = client.inspect_container(container)["State"]
     assert state["Running"]
     assert state["Pid"] == inside
-
-
-def test_a_dockerd_starts_where_somebody_removed_the_directory_of_the_logs(
-    supervised: Supervised, dockerd: PrivateDockerd
-) -> None:
-    supervised.settings = {"dockerd": dockerd.settings()}
-    supervised.start()
-    before = supervised.when(running, "a running dockerd")["dockerd"]
-    shutil.rmtree(supervised.home / "var/log/gpud")
-    os.kill(before["process"]["pid"], signal.SIGKILL)
-    supervised.when(lambda r: running(r) and r["dockerd"]["restarts"], "its restart")
-    assert dockerd_starts(supervised) == 1
 
 
 def test_a_dockerd_killed_again_and_again_is_back_each_time_without_a_back_off(
@@ -110,45 +94,26 @@ def test_next_supervisor_adopts_the_dockerd_of_a_stopped_supervisor(
     assert sum(again["dockerd"]["restarts"].values()) == 1
 
 
-def replaced(
-    supervised: Supervised,
-    dockerd: PrivateDockerd,
-    hang: Callable[[int], None],
-    then: Callable[[], None] = lambda: None,
+def test_a_stopped_dockerd_is_replaced_and_its_container_lives(
+    supervised: Supervised, dockerd: PrivateDockerd
 ) -> None:
-    """Hang a dockerd that has a container; another one must have the container afterwards."""
+    supervised.settings = {"dockerd": dockerd.settings()}
     supervised.start()
     first = supervised.when(running, "a running dockerd")["dockerd"]["process"]
     container = dockerd.run_container()
     with contextlib.closing(dockerd.client()) as client:
         inside = client.inspect_container(container)["State"]["Pid"]
-    hang(first["pid"])
+    os.kill(first["pid"], signal.SIGSTOP)
     for state in ("unresponsive", "stopping"):
         status = supervised.when(lambda r, state=state: r["dockerd"]["state"] == state, state)  # type: ignore[misc]
         assert status["dockerd"]["process"] == first
-    then()
     again = supervised.when(
-        lambda r: running(r) and r["dockerd"]["process"] != first, "its restart", 25
+        lambda r: running(r) and r["dockerd"]["process"] != first, "its restart"
     )
     assert again["dockerd"]["restarts"] == {"hung": 1}
     with contextlib.closing(dockerd.client()) as client:
         state = client.inspect_container(container)["State"]
     assert (state["Running"], state["Pid"]) == (True, inside)
-
-
-def test_a_stopped_dockerd_is_replaced_and_its_container_lives(
-    supervised: Supervised, dockerd: PrivateDockerd
-) -> None:
-    supervised.settings = {"dockerd": dockerd.settings()}
-    replaced(supervised, dockerd, lambda pid: os.kill(pid, signal.SIGSTOP))
-
-
-def test_a_silent_and_idle_dockerd_is_replaced_and_its_container_lives(
-    supervised: Supervised, dockerd: PrivateDockerd
-) -> None:
-    with authz.plugin() as plugin:
-        supervised.settings = {"dockerd": dockerd.settings(args=(*dockerd.args, plugin.flag))}
-        replaced(supervised, dockerd, lambda _: plugin.silence(), plugin.speak)
 
 
 def test_a_silent_dockerd_at_work_is_left_alone_until_it_idles(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 EXPECTED = Path(__file__).with_name("dockerd_sequences.txt.xz")
 SEQUENCES, STEPS = 10_000, 25
-OFTEN = 2_500
+OFTEN = 1_000
 """Sequences of every run; ``-m soak`` plays all of them."""
 LIMITS = Limits()
 PORT_TAKEN = DockerdCause(

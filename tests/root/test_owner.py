@@ -24,7 +24,7 @@ from gpud.core.report import Owner, ProcessRef
 from gpud.core.settings import Settings
 from gpud.root import control, process
 from gpud.root.owner import MARK, MOST_LISTENERS, Scene, owner, suspects
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -220,7 +220,7 @@ def ask_from_outside(scene: Scene) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=LIMIT_S,
     ).stdout.strip()
 
 
