@@ -12,9 +12,9 @@ from playwright.sync_api import sync_playwright
 from tests.browser import past, worlds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 
 @pytest.fixture(scope="package")
@@ -39,9 +39,12 @@ def year(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def pictures(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where screenshots go."""
+def keep(request: pytest.FixtureRequest) -> Callable[[Page, str], None]:
+    """Keep a picture of a page under a name, where pictures are asked for."""
     chosen = request.config.getoption("--screenshots")
-    folder = Path(chosen) if chosen else tmp_path_factory.mktemp("screenshots")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+
+    def kept(page: Page, name: str) -> None:
+        if chosen:
+            page.screenshot(path=Path(chosen) / f"{name}.png", full_page=True)
+
+    return kept

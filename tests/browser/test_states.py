@@ -9,14 +9,17 @@ import pytest
 
 from tests.browser import past, worlds
 from tests.browser.watching import bytes_by_path, site, watched
+from tests.e2e.driven import NEW, OLD, machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
     from tests.browser.watching import Site
+
+    Keep = Callable[[Page, str], None]
 
 MOST_BYTES, MOST_WITHOUT_HISTORY, MOST_HEADS = 300_000, 150_000, 15_000
 SIZES = {"phone": (320, 640), "desktop": (1280, 800), "4k": (3840, 2160)}
@@ -35,7 +38,7 @@ def served(year: Path) -> Iterator[Site]:
     ("state", "scheme", "size"), [*MATRIX, ("regressed", "dark", "phone"), ("fine", "light", "4k")]
 )
 def test_page_is_clean_in_every_state_on_every_screen(
-    browser: Browser, served: Site, pictures: Path, *, state: str, scheme: str, size: str
+    browser: Browser, served: Site, keep: Keep, *, state: str, scheme: str, size: str
 ) -> None:
     served.change(worlds.snapshot(state))
     width, height = SIZES[size]
@@ -53,7 +56,7 @@ def test_page_is_clean_in_every_state_on_every_screen(
         if size == "desktop":
             for table in seen.page.locator(":is(#gpus, #figures) .scroll").all():
                 assert table.evaluate("(one) => one.scrollWidth - one.clientWidth") <= 0
-        seen.page.screenshot(path=pictures / f"{state}-{scheme}-{size}.png", full_page=True)
+        keep(seen.page, f"{state}-{scheme}-{size}")
         if size != "4k":  # what is named and how it contrasts is the same there
             assert seen.violations() == []
         seen.well()
@@ -167,3 +170,31 @@ def test_a_year_of_one_minute_data_is_small_and_no_file_of_it_is_sent_twice(
             seen.drawn()
         assert sum(size for path, size in received.items() if "/static/" in path) < MOST_HEADS
         assert seen.said == []
+
+
+def test_live_agent_is_drawn_and_a_new_driver_is_seen_without_a_reload(
+    browser: Browser, keep: Keep
+) -> None:
+    with machine() as driven:
+        driven.start()
+        driven.more_runs(5)
+        url = f"http://127.0.0.1:{driven.gpud.port}/"
+        with watched(browser, url, viewport={"width": 1280, "height": 900}) as seen:
+            page = seen.page
+            page.goto(f"{url}#range=1h")
+            page.locator("#charts").evaluate("(fold) => { fold.open = true; }")
+            figure = page.locator("figure[data-probe=launch][data-mode=submit]").first
+            figure.scroll_into_view_if_needed()
+            figure.locator("canvas").first.wait_for()
+            seen.drawn()
+            name = str(figure.get_attribute("id"))
+            medians = seen.chart(name, "u.data[1].filter((value) => value > 0)")
+            assert len(medians) >= 1
+            assert all(5e-6 < median < 1e-3 for median in medians)
+            assert OLD in page.locator("#gpus").inner_text()
+            driven.swap(NEW)
+            page.locator("#gpus", has_text=NEW).wait_for()
+            seen.scroll()
+            keep(page, "agent")
+            assert seen.violations() == []
+            seen.well()

@@ -30,7 +30,7 @@ def test_the_containers_figure_is_published_compared_and_kept() -> None:
         image = gpu.printing(ON_THAT_GPU)
         gpu.process.send_signal(signal.SIGSTOP)  # a run before the GPUs are known has none
         gpud.settings = {
-            "dockerd": {**gpu.dockerd.settings(policy="observe"), "args": []},
+            "dockerd": {**gpu.dockerd.settings(policy="observe", ping_interval_s=0.1), "args": []},
             "containers": {"image": image, "first_after_s": 0.0},
             "cuda": cuda(gpud.home),
             "probes": only("nbody"),

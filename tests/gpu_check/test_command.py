@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.child.running import GPU
+from tests.gpu_check import building
 from tests.gpu_check.building import KERNELS, ROOT
 from tests.standins.build import build_libcuda
 from tests.waiting import until
@@ -60,7 +61,7 @@ printf '%s\\n' '========= COMPUTE-SANITIZER' '========= ERROR SUMMARY: 0 errors'
 
 
 def check(
-    folder: Path, *options: str, script: str = "", path: str = "/usr/bin:/bin"
+    folder: Path, *options: str, script: str = "", path: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Run the command with no third-party package in sight and nothing on PATH but the system."""
     library = build_libcuda(folder, SCRIPT + script)
@@ -71,7 +72,7 @@ def check(
         text=True,
         check=False,
         timeout=250,
-        env={"PATH": path, "HOME": str(folder), "CUDA_HOME": "/nonexistent"},
+        env={"PATH": path or building.path(), "HOME": str(folder), "CUDA_HOME": "/nonexistent"},
         cwd="/",
     )
 
@@ -83,7 +84,7 @@ def with_tools(folder: Path, texts: dict[str, str]) -> str:
         tool = folder / "bin" / name
         tool.write_text(text)
         tool.chmod(0o755)
-    return f"{folder / 'bin'}:/usr/bin:/bin"
+    return f"{folder / 'bin'}:{building.path()}"
 
 
 def document(folder: Path) -> dict[str, Any]:
@@ -198,7 +199,7 @@ def test_a_driver_that_is_not_where_it_was_said_to_be_is_exit_code_2_with_the_fi
 
 
 def test_no_nvcc_is_exit_code_2_with_what_to_install(tmp_path: Path) -> None:
-    assert shutil.which("nvcc", path="/usr/bin:/bin") is None
+    assert shutil.which("nvcc", path=building.path()) is None
     ended = check(tmp_path)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "no nvcc" in ended.stderr

@@ -16,6 +16,7 @@ from tests.child.running import GPU, OTHER_GPU
 from tests.gpu_check.building import KERNELS, host_cublas, program
 from tests.standins.build import build_libcuda, build_virtual_clock
 from tests.standins.loaded import COMPILED
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,7 +58,7 @@ def ended(
     for module in sorted(KERNELS.glob("*.ptx")):
         command += ["--module", module]
     return subprocess.run(
-        command, input="", capture_output=True, text=True, check=False, timeout=60, env=clock
+        command, input="", capture_output=True, text=True, check=False, timeout=LIMIT_S, env=clock
     )
 
 

@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpud import settings_files
+from gpud.agent.state import files
+from gpud.agent.state.board import Board
 from gpud.core.errors import ConfigError
+from gpud.core.health import Level
 from gpud.core.http_settings import HttpSettings
+from tests import snapshots
 from tests.agent.serve.http.armed import HASHED
 from tests.e2e.program import only, program
 from tests.verbs.homes import called, configured, started
@@ -159,20 +163,29 @@ def published(running: Program) -> dict[str, Any]:
 @needs_root
 def test_agent_takes_users_from_secrets_toml_and_reports_when_all_can_read_it() -> None:
     with program(probes=only("cpu_call"), agent={"user": "nobody"}) as running:
-        path = secrets(running.home, f"[http.basic_auth_users]\nada = '{HASHED}'\n")
-        os.chown(path, 0, pwd.getpwnam("nobody").pw_gid)
+        path = secrets(running.home, f"[http.basic_auth_users]\nada = '{HASHED}'\n", 0o644)
         running.start()
-        until(lambda: "http" in published(running).get("health", {}), "a listener", 60)
+        until(lambda: "http" in published(running).get("health", {}), "a listener")
         with pytest.raises(urllib.error.HTTPError) as refused:
             running.get("/metrics")
         assert refused.value.code == 401
         refused.value.close()
-        assert "settings" not in published(running)["health"]
-        path.chmod(0o644)
-        health = until(lambda: published(running)["health"].get("settings"), "a complaint", 60)
+        health = until(lambda: published(running)["health"].get("settings"), "a complaint")
         assert (health["level"], health["reason"]) == (1, "secrets_exposed")
         assert f"everybody may read {path}" in health["detail"]
         assert f"chmod o= {path}" in health["fix"]
+
+
+async def test_complaint_about_secrets_for_everybody_comes_and_goes_with_the_mode(
+    home: Path,
+) -> None:
+    path, board = secrets(home, HIDDEN, 0o640), Board(snapshots.full())
+    config = home / "etc/gpud/gpud.toml"
+    for mode, level in ((0o640, None), (0o644, Level.DEGRADED), (0o640, Level.OK)):
+        path.chmod(mode)
+        await files.check_settings(config, str(home), board)
+        health = board.read().health.get("settings")
+        assert (health and health.level) == level
 
 
 @needs_root
@@ -181,7 +194,7 @@ def test_agent_that_may_not_read_the_secrets_does_not_serve_without_them() -> No
         path = secrets(running.home, f"[http.basic_auth_users]\nada = '{HASHED}'\n", 0o600)
         running.start()
         message = f"cannot read {path}: Permission denied"
-        until(lambda: message in running.console(), "a message", 60)
+        until(lambda: message in running.console(), "a message")
         group = grp.getgrgid(pwd.getpwnam("nobody").pw_gid).gr_name
         assert f"sudo chown root:{group} {path}" in running.console()
         assert running.status() is None

@@ -13,6 +13,7 @@ import pytest
 
 from gpud.agent.state import files
 from gpud.agent.state.board import Board
+from gpud.agent.ticks import TICK_S
 from gpud.core.clock import Instant
 from gpud.core.health import Health, Level
 from tests import snapshots, waiting
@@ -62,14 +63,15 @@ def test_gpud_that_does_not_run_is_3_although_its_line_is_fresh(tmp_path: Path) 
 
 
 async def test_agent_writes_the_line_when_its_words_change_and_removes_it_at_its_end(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(files, "LATEST_S", TICK_S + 0.1)
     clock = snapshots.NOW
     board, path = Board(snapshots.full()), tmp_path / "short"
     task = asyncio.create_task(files.write_status(tmp_path, board, lambda: clock))
 
     async def until(holds: Callable[[], bool]) -> None:
-        await asyncio.to_thread(waiting.until, holds, "the file", 60)
+        await asyncio.to_thread(waiting.until, holds, "the file")
 
     await until(path.exists)
     assert path.read_text() == f"{clock.wall_s:.0f} 1 gpud gpu hung (+3)\n"
@@ -99,12 +101,12 @@ async def test_document_is_written_although_its_summary_cannot_be_made(
     def names_it() -> bool:
         return path.exists() and b"LookupError: no word for it" in path.read_bytes()
 
-    await asyncio.to_thread(waiting.until, names_it, "the document that names the fault", 60)
+    await asyncio.to_thread(waiting.until, names_it, "the document that names the fault")
     assert board.read().health["status_file"].level is Level.DEGRADED
     assert not (tmp_path / "short").exists()
     monkeypatch.undo()
     board.set_health("store", BROKEN)
-    await asyncio.to_thread(waiting.until, (tmp_path / "short").exists, "the line", 60)
+    await asyncio.to_thread(waiting.until, (tmp_path / "short").exists, "the line")
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

@@ -27,7 +27,7 @@ from gpud.child.probes import (
 )
 from gpud.core.sample import Job, Reason, Skip
 from tests import snapshots
-from tests.child.running import CHILD, GPU, INTERPRETED, OTHER_GPU
+from tests.child.running import CHILD, GPU, INTERPRETED, OTHER_GPU, REAL
 from tests.child.sweep import A_SMALL_GPU, CALLED
 from tests.standins.build import build_libcuda
 from tests.standins.loaded import virtual_time
@@ -44,14 +44,22 @@ SHARED = {"cuModuleUnload", CLOSED}
 
 
 class Rig:
-    """A launcher over real children whose time is virtual, and the calls that they make."""
+    """A launcher over real children, and the calls that they make; most live in virtual time."""
 
-    def __init__(self, folder: Path, script: str = "", child: Sequence[str] = CHILD) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        script: str = "",
+        child: Sequence[str] = CHILD,
+        *,
+        clock: str = INTERPRETED,
+    ) -> None:
         folder.mkdir(exist_ok=True)
         self._log = folder / "calls"
         script = f"devices 2\n{A_SMALL_GPU}log {self._log}\n{script}"
         self.library = build_libcuda(folder, script)
-        time = [f"{name}={value}" for name, value in virtual_time(folder, INTERPRETED).items()]
+        virtual = virtual_time(folder, clock) if clock else {}
+        time = [f"{name}={value}" for name, value in virtual.items()]
         self.contexts = GpuContexts(folder, "boot", None)
         self.board = Board(snapshots.bare())
         command = ["env", *time, *child]
@@ -156,7 +164,7 @@ async def test_copies_to_a_gpu_take_no_context_from_its_own_probes(tmp_path: Pat
 async def test_reference_whose_blas_has_one_thread_shares_no_process_with_the_crossover(
     tmp_path: Path,
 ) -> None:
-    rig = Rig(tmp_path)
+    rig = Rig(tmp_path, clock=REAL)
     async with rig.launcher.held():
         assert good([await rig.run(spec, None) for spec in (cpu_call.SPEC, cpu_matmul.SPEC)])
         assert rig.children == 1
