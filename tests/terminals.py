@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TERM": "xterm"}
-PATIENCE_S = 60.0
 END = "\0the end\0"
 
 
@@ -41,7 +40,7 @@ class Screen:
         self.unread += text
         self.everything += text
 
-    def expect(self, pattern: str, within_s: float = PATIENCE_S) -> re.Match[str]:
+    def expect(self, pattern: str, within_s: float = LIMIT_S) -> re.Match[str]:
         """Read until ``pattern`` is there, and forget what came up to its end."""
         deadline = time.monotonic() + within_s
         while not (match := re.search(pattern, self.unread)):

@@ -22,7 +22,7 @@ from tests.histories import run
 from tests.terminals import ENVIRONMENT
 from tests.verbs import homes
 from tests.verbs.homes import COMMAND, called, configured, gpud, started
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -177,7 +177,7 @@ def test_full_disk_behind_stdout_is_1_and_one_sentence(home: Path, line: str) ->
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            timeout=60,
+            timeout=LIMIT_S,
             env=ENVIRONMENT,
         )
     words = "gpud: cannot write the result: No space left on device\n  fix: make room for it\n"
@@ -197,7 +197,7 @@ def test_reader_that_goes_away_is_no_error(home: Path, line: str) -> None:
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            timeout=60,
+            timeout=LIMIT_S,
             env=ENVIRONMENT,
         )
     assert (done.returncode, done.stderr) == (0, "")
@@ -211,7 +211,7 @@ def test_start_that_another_verb_stops_is_reported(tmp_path: Path) -> None:
     with subprocess.Popen(gpud(tmp_path, "up"), stderr=pipe, stdout=pipe, text=True) as up:
         until((tmp_path / "run/gpud/root.pid").exists, "the supervisor's pid")
         assert started(tmp_path, "down").code == 0
-        _, stderr = up.communicate(timeout=60)
+        _, stderr = up.communicate(timeout=LIMIT_S)
     assert up.returncode == 1
     assert "gpud: it was stopped while it started, by another gpud down or gpud restart" in stderr
     assert f"/gpud --home {tmp_path} status says whether it runs" in stderr

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import LIMIT_S
+
 WRITE = """
 import logging, sys, structlog
 from pathlib import Path
@@ -43,7 +45,7 @@ def write(file: Path, level: str = "info", stderr: int = subprocess.PIPE) -> tup
         stderr=stderr,
         text=True,
         check=True,
-        timeout=30,
+        timeout=LIMIT_S,
         cwd=Path(__file__).parents[1],
     )
     return done.stdout, done.stderr

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tests.e2e.program import free_port
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ def test_a_running_agent_has_loaded_no_library_that_it_never_uses(tmp_path: Path
         until((tmp_path / "run/gpud/agent/agent.json").exists, "the agent runs")
     finally:
         agent.send_signal(signal.SIGTERM)
-        assert agent.wait(timeout=30) == 0
+        assert agent.wait(timeout=LIMIT_S) == 0
     names = re.findall(r"^import time:.*\| +(\S+)", said.read_text(), re.MULTILINE)
     packages = {name.partition(".")[0] for name in names if "." in name}  # one refused has no parts
     assert {"apscheduler", "starlette", "structlog", "uvicorn"} <= packages

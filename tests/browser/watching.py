@@ -17,6 +17,7 @@ from gpud.core.settings import parse
 from tests import snapshots
 from tests.agent.serve.http.armed import web
 from tests.e2e.program import free_port
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,7 +103,7 @@ def watched(
     context.setdefault("timezone_id", "Europe/Berlin")
     context.setdefault("locale", "en-US")
     made = browser.new_context(**context)
-    made.set_default_timeout(20_000)
+    made.set_default_timeout(LIMIT_S * 1000)
     page = made.new_page()
     heard = Watched(page)
     host = urlsplit(origin).netloc

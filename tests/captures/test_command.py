@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from gpud import gpu_lock, processes
 from gpud.core.settings import NVML_LOCK, Settings
 from gpud.verbs import capture
 from tests.captures.replay import load, replayed
-from tests.captures.test_replay import GPUD, PERSON, needs_root, recorded, settings
+from tests.captures.test_replay import PERSON, needs_root, recorded, settings
 from tests.standins.build import rewrite_script
 
 UUID = "6d0c5f2e-8a41-4b7d-9e13-2c5f00c0ffee"
@@ -82,7 +83,7 @@ def test_nvml_that_hangs_is_left_out_and_the_rest_is_recorded(tmp_path: Path) ->
         library = (machine.sysroot / "usr/lib/wsl/lib/libnvidia-ml.so.1").resolve()
         rewrite_script(library, f"stall nvmlInitWithFlags {fifo}\n")
         settings(machine, tmp_path)
-        ran = recorded(tmp_path, "-o", "-")
+        ran = recorded(tmp_path, "-o", "-", deadline_s=5.0)
         fifo.write_text("the driver returns: those that were left alone end")
     made = json.loads(ran.stdout)
     assert made["unanswered"]["nvml"] == "no answer within 5 s"
@@ -93,7 +94,7 @@ def test_nvml_that_hangs_is_left_out_and_the_rest_is_recorded(tmp_path: Path) ->
 
 @needs_root
 def test_root_is_refused(tmp_path: Path) -> None:
-    line = [*GPUD, "--home", str(tmp_path / "home"), "capture"]
+    line = [sys.executable, "-I", "-m", "gpud", "--home", str(tmp_path / "home"), "capture"]
     ran = subprocess.run(line, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert ran.returncode == 1
     assert "gpud capture does not run as root\n  fix: " in ran.stderr

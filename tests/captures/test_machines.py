@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -30,7 +30,7 @@ from tests.e2e.program import QUICK, Program, only, program
 from tests.kmsg import Kernel
 from tests.known_issues.frames import BOOT, HEALTHY
 from tests.known_issues.frames import LINUX as LINUX_LOG
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +40,6 @@ AT_ONCE = 4
 ONE_AT_A_TIME = threading.Lock()
 SETTLED_S = 4.0
 """While nothing is known of a machine, what has not changed for so long is what it says."""
-WITHIN_S = 60.0
 
 QUIET: dict[str, dict[str, Any]] = {
     "nvml": {"library": ""},
@@ -165,7 +164,7 @@ def test_no_recorded_machine_shows_a_trace_of_a_known_fault(
 
 @pytest.mark.parametrize("name", ["wsl2-laptop-hybrid"])
 def test_a_machine_whose_kernel_tells_of_a_fault_shows_it(name: str) -> None:
-    faulty = _looked_at(name, VA_SPENT)
+    faulty = _looked_at(name, VA_SPENT, awaited='state="seen"')
     assert re.findall(r'id="([^"]+)",state="seen"', faulty.raw) == ["wsl-41176-va-75"]
     assert VA_SPENT in faulty.verdict
     assert "wsl-41176-va-75" in faulty.verdict
@@ -180,14 +179,17 @@ class _Machine(Program):
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=LIMIT_S,
             cwd="/",
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "TZ": "UTC"},
         )
 
 
-def _looked_at(name: str, *more: str, update: bool = False) -> Seen:
-    """Run a machine whose kernel has written what a healthy one's does, and ``more``."""
+def _looked_at(name: str, *more: str, update: bool = False, awaited: str = "") -> Seen:
+    """Run a machine whose kernel has written what a healthy one's does, and ``more``.
+
+    ``awaited`` is in its scrape once it has read that.
+    """
     golden = GOLDEN / f"{name}.txt"
     known = None if more or update or not golden.exists() else golden.read_text()
     with program() as home:
@@ -200,19 +202,19 @@ def _looked_at(name: str, *more: str, update: bool = False) -> Seen:
             running.sysroot = str(machine.sysroot)
             running.start()
             try:
-                return _seen(running, known)
+                return _seen(running, known, awaited)
             finally:
                 running.stop()
 
 
-def _seen(running: _Machine, known: str | None) -> Seen:
+def _seen(running: _Machine, known: str | None, awaited: str) -> Seen:
     running.status_when(lambda d: {"cuda", "nvml"} <= set(d["health"]), "a first look")
-    scrape = _settled(running, known)
+    scrape = _masked(_settled(running, known, awaited))
     settled_s = time.time()
-    until(lambda: _written_s(running) > settled_s, "a status file of after that", WITHIN_S)
+    until(lambda: _written_s(running) > settled_s, "a status file of after that")
     with ONE_AT_A_TIME:  # a doctor with half a core finds that checks do not answer
         verdict = _verdict(running)
-    raw = running.get("/metrics").decode()
+    raw = _settled(running, scrape, awaited)
     return Seen(scrape, verdict, _masked(raw), raw, running.logs())
 
 
@@ -222,20 +224,21 @@ def _written_s(running: _Machine) -> float:
     return written_s
 
 
-def _settled(running: _Machine, known: str | None) -> str:
-    """Wait for the scrape that is known, or for one that stays as it is, and give it."""
-    unchanged: dict[str, Any] = {"scrape": "", "since_s": time.monotonic()}
+def _settled(running: _Machine, known: str | None, awaited: str) -> str:
+    """Wait for the scrape that is known, or for one that stays as it is; give the last."""
+    last: dict[str, Any] = {"masked": "", "since_s": time.monotonic()}
 
-    def look() -> str | None:
-        scrape = _masked(running.get("/metrics").decode())
-        if scrape == known:
-            return scrape
-        if scrape != unchanged["scrape"]:
-            unchanged.update(scrape=scrape, since_s=time.monotonic())
-        return scrape if time.monotonic() - unchanged["since_s"] > patience_s else None
+    def look() -> bool:
+        last["raw"] = running.get("/metrics").decode()
+        masked = _masked(last["raw"])
+        if masked != last["masked"]:
+            last.update(masked=masked, since_s=time.monotonic())
+        stays = awaited in masked and time.monotonic() - last["since_s"] > SETTLED_S
+        return stays if known is None else masked == known
 
-    patience_s = SETTLED_S if known is None else 3 * SETTLED_S
-    return until(look, "a scrape that stays", WITHIN_S, every_s=0.2)
+    with suppress(AssertionError):  # whoever compares it shows the difference
+        until(look, "the scrape", every_s=0.2)
+    return str(last["raw"])
 
 
 def _masked(scrape: str) -> str:

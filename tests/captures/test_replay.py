@@ -15,6 +15,7 @@ from gpud.verbs.scrub import scrubbed
 from tests.captures.recording import RECORDED
 from tests.captures.replay import MACHINES, decode, load, names, replayed
 from tests.e2e.program import QUICK, as_nobody
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,15 +23,29 @@ if TYPE_CHECKING:
     from tests.captures.replay import Replayed
 
 PERSON = "Lovelace"
-GPUD = (sys.executable, "-I", "-m", "gpud")
 SOON = {"linux-mig", "wsl2-desktop", "wsl2-driver-not-loaded"}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it makes devices")
 
 
-def recorded(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run the real ``gpud capture`` as an ordinary user, with the settings in ``folder``."""
+PATIENT = """
+import sys
+from gpud.__main__ import main
+from gpud.verbs import capture
+capture.DEADLINE_S = float(sys.argv.pop(1))
+sys.exit(main())
+"""
+
+
+def recorded(
+    folder: Path, *words: str, deadline_s: float = LIMIT_S
+) -> subprocess.CompletedProcess[str]:
+    """Run the real ``gpud capture`` as an ordinary user, with the settings in ``folder``.
+
+    ``deadline_s`` is for each program that it asks, which are slow on a busy machine.
+    """
+    gpud = (sys.executable, "-I", "-c", PATIENT, str(deadline_s))
     config = ("--config", str(folder / "gpud.toml")) if (folder / "gpud.toml").exists() else ()
-    line = [*GPUD, "--home", str(folder / "home"), *config, "capture", *words]
+    line = [*gpud, "--home", str(folder / "home"), *config, "capture", *words]
     for place in (folder, *folder.parents[:2]):
         place.chmod(0o755)
     out = folder / "out"
@@ -43,7 +58,7 @@ def recorded(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=LIMIT_S,
         cwd=out,
         env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "USER": PERSON},
     )

@@ -15,6 +15,7 @@ from gpud.child.cuda_gpu import LoadedCuda
 from gpud.child.progress import Progress
 from tests.standins.build import build_libcuda
 from tests.standins.loaded import loop, virtual_time
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -84,7 +85,7 @@ def opened(job: Job, *, spin: bool, progress: Progress | None = None) -> Iterato
 def ask(
     option: str,
     arguments: str | bytes,
-    timeout_s: float = 30,
+    timeout_s: float = LIMIT_S,
     environment: Mapping[str, str] | None = None,
 ) -> Ended:
     """Give one child bytes on stdin and wait for its end."""

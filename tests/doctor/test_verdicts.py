@@ -48,6 +48,7 @@ from tests.doctor.trees import (
     reading,
     report,
 )
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -455,7 +456,7 @@ def test_the_listing_of_the_real_sudo_is_understood(
     rule: str, verdict: Verdict, evidence: str, tmp_path: Path
 ) -> None:
     command = ["unshare", "--mount", "bash", "-c", REAL, "bash", rule]
-    listing = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    listing = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
     program(tmp_path, "sudo", listing.stdout)
     expect(sudo_rule.look(machine(tmp_path, LINUX, installed=True)), verdict, evidence)
 

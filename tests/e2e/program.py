@@ -213,7 +213,9 @@ class Program:
         return "\n".join([self.console(), *(f.read_text(errors="replace") for f in files)])
 
     def get(self, path: str) -> bytes:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self.port}{path}", timeout=LIMIT_S
+        ) as answer:
             body: bytes = answer.read()
             return body
 

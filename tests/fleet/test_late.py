@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.e2e.scraping import running
 from tests.fleet import tools
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ def push(shipper: Tool, instance: str, at_s: float) -> None:
     at_ms = int(at_s * 1000)
     lines = f"gpud_build_info{of} 1 {at_ms}\ngpud_time_seconds{of} {at_s} {at_ms}"
     url = f"http://127.0.0.1:{shipper.port}/api/v1/import/prometheus"
-    with urllib.request.urlopen(url, lines.encode(), timeout=30) as answer:
+    with urllib.request.urlopen(url, lines.encode(), timeout=LIMIT_S) as answer:
         assert answer.status == 204
 
 

@@ -52,7 +52,7 @@ class Fleet:
 
     def names(self, **labels: str) -> list[str]:
         """Those on the list that have these labels."""
-        with urllib.request.urlopen(self.url(), timeout=30) as answer:
+        with urllib.request.urlopen(self.url(), timeout=LIMIT_S) as answer:
             listed = json.load(answer)
         return [
             one["labels"]["instance"] for one in listed if labels.items() <= one["labels"].items()

@@ -12,7 +12,7 @@ import pytest
 from tests.e2e import scraping
 from tests.e2e.program import free_port
 from tests.prometheus.rules import FOLDER
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +55,7 @@ def test_a_gpud_that_does_not_answer_beside_its_prometheus_is_down(tmp_path: Pat
         )
     finally:
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=LIMIT_S)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from gpud.core.proc import start_ticks
 from tests import snapshots
 from tests.e2e.program import as_nobody
 from tests.terminals import ENVIRONMENT
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,7 +114,7 @@ def started(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=LIMIT_S,
         cwd="/",
         env=ENVIRONMENT | environ,
     )

@@ -21,6 +21,7 @@ from gpud.core.errors import StoreError
 from gpud.core.health import Health, Level
 from tests.agent.alerts.telling import LOST, SLOW, context
 from tests.events import made
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from gpud.core.alerts import Alert
     from gpud.core.clock import Instant
 
-PATIENCE_S = 20.0
 SOON = "group_wait_s = 0.0\nwarm_up_s = 0.0\n"
 QUICK = Backoff(first_s=0.02, longest_s=0.1)
 
@@ -86,7 +86,7 @@ class Story:
             await asyncio.sleep(0.01)
 
     async def when(self, good: Callable[[], object], what: str) -> None:
-        ends_s = time.monotonic() + PATIENCE_S
+        ends_s = time.monotonic() + LIMIT_S
         while not good():
             assert time.monotonic() < ends_s, f"{what}; {self.board.read().alerts.sinks}"
             await asyncio.sleep(0.01)  # another process, or another task's turn

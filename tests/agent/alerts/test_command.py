@@ -91,7 +91,7 @@ def test_program_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) ->
     )
     path = script(tmp_path, text)
 
-    error = refusal(sink(tmp_path, path, timeout_s=1.0), firing(SLOW))
+    error = refusal(sink(tmp_path, path, timeout_s=3.0), firing(SLOW))
     assert (error.reason, error.output) == ("timed_out", "waiting for the server")
     for pid in map(int, pids.read_text().split()):
         until(lambda pid=pid: not alive(pid), f"the end of {pid}")  # type: ignore[misc]

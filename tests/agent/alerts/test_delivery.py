@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,7 @@ from tests.agent.alerts.telling import LOST, SLOW, receiver
 from tests.agent.measure.ticking import HELD_UP_S, ticking
 from tests.agent.serve.metrics.scraping import scrape
 from tests.events import clock_jumped, post
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     import socket
@@ -92,14 +95,21 @@ def test_after_a_long_pause_nothing_new_is_sent_for_a_while(tmp_path: Path) -> N
 
 
 def test_sink_that_hangs_delays_neither_the_others_nor_a_scrape(tmp_path: Path) -> None:
-    def hang(connection: socket.socket) -> None:
-        connection.recv(1)
+    over = threading.Event()
+
+    def hang(_: socket.socket) -> None:
+        over.wait()
 
     async def run() -> None:
-        with receiver(hang) as dead, receiver() as well:
+        with (
+            receiver(hang) as dead,
+            receiver() as well,
+            contextlib.ExitStack() as stack,
+        ):
+            stack.callback(over.set)
             urls = f'{SOON}webhook_urls = ["{dead.url()}", "{well.url()}"]\n'
             async with (
-                delivering(tmp_path, text=urls, timeout_s=5.0) as story,
+                delivering(tmp_path, text=urls, timeout_s=LIMIT_S) as story,
                 ticking() as gap,
             ):
                 story.fire(SLOW)
@@ -110,7 +120,8 @@ def test_sink_that_hangs_delays_neither_the_others_nor_a_scrape(tmp_path: Path) 
                 await story.when(lambda: story.state_of("webhook_2").sent, "the other address")
                 assert story.state_of("webhook").failed == 0  # it still waits
                 assert len(dead.requests) == 1  # and nothing waits behind it
-                await story.when(lambda: story.state_of("webhook").failed, "the deadline")
+                over.set()
+                await story.when(lambda: story.state_of("webhook").failed, "its failure")
             assert gap.largest_s < HELD_UP_S
 
     asyncio.run(run())

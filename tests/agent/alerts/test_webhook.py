@@ -181,7 +181,7 @@ def test_one_deadline_ends_whatever_a_receiver_does(
     answer: Callable[[socket.socket], None], tmp_path: Path
 ) -> None:
     with receiver(answer) as there:
-        error = refusal(webhook(tmp_path, there.url(), timeout_s=1.5), firing(SLOW))
+        error = refusal(webhook(tmp_path, there.url(), timeout_s=3.0), firing(SLOW))
         assert there.contacted.is_set()
     # A head of more than a hundred lines is none.
     assert error.reason in {"timed_out", "bad_reply"}

@@ -16,9 +16,9 @@ from gpud.agent.measure.schedule import MONOTONIC, Every, Schedule
 from gpud.agent.state.board import Board
 from gpud.core.health import Level
 from tests import snapshots
+from tests.waiting import LIMIT_S
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-SOON_S = 5.0
 """Patience for what should come at once: two cores are shared with everything else."""
 HOUR_S = 3600.0
 
@@ -42,19 +42,26 @@ class Counted:
             self.done.set()
 
 
-def next_in_s(schedule: Schedule) -> float:
+def next_run(schedule: Schedule) -> datetime:
     (job,) = schedule._scheduler.get_jobs()
-    left: timedelta = job.next_run_time - datetime.now(MONOTONIC)
-    return left.total_seconds()
+    moment: datetime = job.next_run_time
+    return moment
+
+
+def assert_next(schedule: Schedule, after_s: float, since: datetime) -> None:
+    """The job is due so long after a moment between ``since`` and now."""
+    moment = next_run(schedule) - timedelta(seconds=after_s)
+    assert since <= moment <= datetime.now(MONOTONIC)
 
 
 async def test_after_a_night_asleep_a_missed_run_is_made_up_for_once() -> None:
     schedule, job = Schedule(Board(snapshots.bare())), Counted()
     schedule.every(60, "job", job.run, first_after_s=60)
     schedule.start()
+    since = datetime.now(MONOTONIC)
     schedule.after_pause(8 * HOUR_S, rest_s=0.05)
-    await asyncio.wait_for(job.done.wait(), SOON_S)
-    assert 59 < next_in_s(schedule) <= 60
+    await asyncio.wait_for(job.done.wait(), LIMIT_S)
+    assert_next(schedule, 60, since)
     assert job.runs == 1
     schedule.stop()
 
@@ -70,12 +77,13 @@ async def test_a_run_that_goes_on_across_a_night_is_followed_by_the_one_that_was
     schedule.every(60, "job", job)
     schedule._scheduler.add_listener(lambda _: refused.set(), EVENT_JOB_MAX_INSTANCES)
     schedule.start()
-    await asyncio.wait_for(begun.acquire(), SOON_S)
+    await asyncio.wait_for(begun.acquire(), LIMIT_S)
+    since = datetime.now(MONOTONIC)
     schedule.after_pause(8 * HOUR_S, rest_s=0.0)
-    await asyncio.wait_for(refused.wait(), SOON_S)
+    await asyncio.wait_for(refused.wait(), LIMIT_S)
     rested.set()
-    await asyncio.wait_for(begun.acquire(), SOON_S)
-    assert 50 < next_in_s(schedule) <= 60
+    await asyncio.wait_for(begun.acquire(), LIMIT_S)
+    assert_next(schedule, 60, since)
     schedule.stop()
 
 
@@ -101,11 +109,11 @@ async def test_pause_brings_resting_jobs_nearer_and_no_others(
     rests: bool,  # noqa: FBT001  # a table
     expected_s: float,
 ) -> None:
-    schedule = Schedule(Board(snapshots.bare()))
+    schedule, since = Schedule(Board(snapshots.bare())), datetime.now(MONOTONIC)
     schedule.every(60, "job", Counted().run, first_after_s=first_after_s, rests=rests)
     schedule.start()
     schedule.after_pause(paused_s, rest_s=10)
-    assert expected_s - 1 < next_in_s(schedule) <= expected_s
+    assert_next(schedule, expected_s, since)
     schedule.stop()
 
 
@@ -121,7 +129,7 @@ async def test_long_run_is_never_joined_by_another_and_none_starts_after_the_end
     schedule, job = Schedule(Board(snapshots.bare())), Counted(2, takes_s=0.12)
     schedule.every(0.05, "slow", job.run)
     schedule.start()
-    await asyncio.wait_for(job.done.wait(), SOON_S)
+    await asyncio.wait_for(job.done.wait(), LIMIT_S)
     schedule.stop()
     runs = job.runs
     await asyncio.sleep(0.3)
@@ -172,9 +180,9 @@ async def test_job_that_runs_when_the_schedule_stops_is_no_failure(
     schedule = Schedule(Board(snapshots.bare()))
     schedule.every(60, "job", job)
     schedule.start()
-    await asyncio.wait_for(begun.wait(), SOON_S)
+    await asyncio.wait_for(begun.wait(), LIMIT_S)
     schedule.stop()
-    await asyncio.wait_for(ended.wait(), SOON_S)
+    await asyncio.wait_for(ended.wait(), LIMIT_S)
     await asyncio.sleep(0.01)  # the scheduler has had its say
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
@@ -196,7 +204,7 @@ class Fails:
 
 async def reported(board: Board, level: Level, detail: str | None) -> None:
     """Wait until the agent's health is this."""
-    async with asyncio.timeout(SOON_S):
+    async with asyncio.timeout(LIMIT_S):
         while True:
             health = board.read().health.get("agent")
             if health is not None and (health.level, health.detail) == (level, detail):
@@ -235,5 +243,5 @@ async def test_task_that_failed_is_begun_again_and_well_when_it_goes_on_or_ends(
     task.cancel()
     await asyncio.wait({task})
     once = Fails(0)
-    await asyncio.wait_for(schedule.task("once", once.run), SOON_S)
+    await asyncio.wait_for(schedule.task("once", once.run), LIMIT_S)
     assert once.left == -1

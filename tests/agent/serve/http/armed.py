@@ -27,6 +27,7 @@ from gpud.agent.serve.http.service import bind, serve
 from gpud.agent.serve.metrics.collector import SnapshotCollector
 from gpud.core.settings import parse
 from tests import snapshots
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -118,7 +119,7 @@ class Armed:
 
     def connect(self, *, tls: bool | None = None) -> socket.socket:
         """Open a connection, with TLS where the listener speaks it."""
-        raw = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        raw = socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT_S)
         if self.https is None or tls is False:
             return raw
         try:
@@ -137,7 +138,7 @@ class Armed:
             except OSError:  # sent away meanwhile
                 continue
 
-    def raw(self, sent: bytes, within_s: float = 10.0) -> bytes:
+    def raw(self, sent: bytes, within_s: float = LIMIT_S) -> bytes:
         """Send bytes and give everything that comes until the end of the connection."""
         received = b""
         with contextlib.suppress(OSError), self.connect() as client:
@@ -191,7 +192,7 @@ def ask(
         headers={name.replace("_", "-"): value for name, value in headers.items()},
     )
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
             return answer.status, dict(answer.headers), answer.read()
     except urllib.error.HTTPError as error:
         with error:
@@ -270,7 +271,7 @@ def web(  # what is served, and on which terms
         yield listener.getsockname()[1]
     finally:
         loop.call_soon_threadsafe(stop.set)
-        thread.join(timeout=20)
+        thread.join(timeout=LIMIT_S)
         listener.close()
         loop.close()
 

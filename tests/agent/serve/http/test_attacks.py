@@ -14,7 +14,7 @@ import pytest
 from gpud.agent.serve.http.connection import MOST_UNSENT, Connection, ConnectionLimits
 from gpud.agent.serve.refusals import Refused
 from tests.agent.serve.http.armed import Armed, armed, authority, client
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
     import ssl
@@ -238,7 +238,7 @@ def test_what_is_no_tls_is_closed(server_tls: tuple[str, ssl.SSLContext]) -> Non
             random.Random(1).randbytes(4096),
             b"\x15\x03\x01\x00\x02\x02\x28",
         ):
-            with socket.create_connection(("127.0.0.1", listener.port), timeout=30) as raw:
+            with socket.create_connection(("127.0.0.1", listener.port), timeout=LIMIT_S) as raw:
                 raw.sendall(sent)
                 received = b""
                 with contextlib.suppress(ConnectionResetError):

@@ -22,6 +22,7 @@ from gpud.core.errors import KeyPairError
 from gpud.core.http_settings import HttpSettings, TlsServerConfig
 from tests.agent.serve.http.armed import Authority, armed, authority, client, openssl
 from tests.snapshots import bare
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +133,7 @@ def test_only_suites_with_forward_secrecy_and_authentication_are_spoken(
 def answer_to(port: int, https: ssl.SSLContext) -> bytes:
     """Ask once; what comes, b"" from who sends away."""
     with contextlib.suppress(ssl.SSLError, ConnectionResetError, BrokenPipeError):
-        raw = socket.create_connection(("127.0.0.1", port), timeout=20)
+        raw = socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)
         with raw, https.wrap_socket(raw, server_hostname="127.0.0.1") as connection:
             connection.sendall(
                 b"GET /-/healthy HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
@@ -218,7 +219,7 @@ def test_renewed_certificate_is_served_and_a_broken_one_changes_nothing(
 
 def served_certificate(port: int, signer: Authority) -> bytes | None:
     https = client(signer.certificate)
-    raw = socket.create_connection(("127.0.0.1", port), timeout=20)
+    raw = socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)
     with raw, https.wrap_socket(raw, server_hostname="127.0.0.1") as connection:
         return connection.getpeercert(binary_form=True)
 
