@@ -174,7 +174,9 @@ _pip() {
 _install_requirements() { # FILE
   step "Python packages of deploy/${1##*/}" \
     "check that the network reaches the package index, then run this again" \
-    _pip install --require-hashes --only-binary :all: -r "$1"
+    _pip install --no-compile --require-hashes --only-binary :all: -r "$1"
+  # On all processors, which pip does not use; some packages carry files that do not compile.
+  as_owner "$VENV/bin/python" -I -m compileall -q -j 0 "$VENV/lib" >>"$LOG" 2>&1 || true
 }
 
 open_log() { # one set-up at a time: a second one waits for the first and finds its work done
