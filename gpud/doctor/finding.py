@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gpud.core.health import Health, Level
 from gpud.doctor.machine import Machine
 from gpud.units import clock
 
@@ -80,6 +81,14 @@ def advice(evidence: str, fix: str) -> Finding:
 def problem(evidence: str, fix: str) -> Finding:
     """Something that gpud is for does not work, or is not safe."""
     return Finding(Verdict.PROBLEM, evidence, fix)
+
+
+def passed_on(health: Health, evidence: str, fix: str) -> Finding:
+    """Pass on the health of a component of the agent; ``fix`` is for one that has none."""
+    if health.level == Level.OK:
+        return ok(evidence)
+    make = problem if health.level == Level.FAILED else advice
+    return make(evidence, health.fix or fix)
 
 
 def combined(*findings: Finding | None) -> Finding:

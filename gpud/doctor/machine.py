@@ -151,11 +151,6 @@ class Machine:
         """Return the health of a component of the running agent."""
         return self.agent.health.get(component)
 
-    def unwell(self, component: str) -> Health | None:
-        """Return the health of a component of the running agent if it is degraded or failed."""
-        health = self.health(component)
-        return health if health is not None and health.level else None
-
     @property
     def no_gpu(self) -> str | None:
         """Why no NVIDIA GPU is expected here, by the running agent; None if one is.

@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from gpud.core.sample import Device, Failure, Inventory, Reason
+from gpud.core.sample import Device, Inventory
 from gpud.core.sections import CudaSettings
 from gpud.doctor.checks.libraries import libcuda
 from tests.doctor.trees import (
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from gpud.doctor.machine import Machine
 
+WELL = {"health": {"cuda": {"level": 0}}}
 DEVICE = Device(0, "GPU-1", "RTX", "0", "8.9", 1, 1, 1)
 NVML = "libnvidia-ml.so.1"
 STRAY = f"/{STRAY_LIBRARIES}/libcuda.so.1"
@@ -37,7 +38,7 @@ STRAY = f"/{STRAY_LIBRARIES}/libcuda.so.1"
 def test_a_stray_library_that_other_programs_get_is_a_problem(tmp_path: Path) -> None:
     """The tree is changed step by step; what other programs get is what the linker says."""
     own = asdict(Inventory((DEVICE,), "12.8", "/usr/lib/wsl/lib/libcuda.so.1"))
-    made = with_libraries(tmp_path, agent={"cuda": own})
+    made = with_libraries(tmp_path, agent={"cuda": own} | WELL)
     expect(libcuda.look(made), OK, "/usr/lib/wsl/lib/libcuda.so.1; CUDA 12.8, RTX")
     shadowed = replace(made, environ={"LD_LIBRARY_PATH": "/nowhere:/people/ada/old-cuda"})
     build_libcuda(tmp_path / "people/ada/old-cuda")
@@ -46,10 +47,10 @@ def test_a_stray_library_that_other_programs_get_is_a_problem(tmp_path: Path) ->
     (tmp_path / "etc/ld.so.cache").unlink()
     unknown = "the linker does not know libcuda.so.1"
     expect(libcuda.look(made), ADVICE, unknown, fix="sudo ldconfig")
-    made = with_libraries(tmp_path / "first", stray_first=True, agent={"cuda": own})
+    made = with_libraries(tmp_path / "first", stray_first=True, agent={"cuda": own} | WELL)
     both = (f"other programs load {STRAY}", "/usr/lib/wsl/lib/libcuda.so.1; CUDA")
     expect(libcuda.look(made), PROBLEM, *both, fix=f"dpkg -S {STRAY}")
-    made = with_libraries(tmp_path / "second", stray_first=False, agent={"cuda": own})
+    made = with_libraries(tmp_path / "second", stray_first=False, agent={"cuda": own} | WELL)
     expect(libcuda.look(made), ADVICE, f"{STRAY} lies beside WSL's")
     stray = tmp_path / "second" / STRAY.lstrip("/")
     stray.rename(stray.with_name(NVML))
@@ -72,12 +73,13 @@ def running(tree: Path, document: dict[str, Any]) -> Machine:
 
 def test_running_agent_comes_before_the_driver(tmp_path: Path) -> None:
     inventory = Inventory((DEVICE,), "12.8", f"{tmp_path}/usr/lib/wsl/lib/libcuda.so.1")
-    made = running(tmp_path, {"cuda": asdict(inventory)})
+    made = running(tmp_path, {"cuda": asdict(inventory)} | WELL)
     expect(libcuda.look(made), OK, "CUDA 12.8, RTX")  # though the tree holds no library at all
-    failed = Inventory(failure=Failure(Reason.NO_DEVICE, "no GPU offered", advice="do x"))
-    assert libcuda.look(running(tmp_path, {"cuda": asdict(failed)})).fix == "do x"
+    failed = {"level": 2, "reason": "no_device", "detail": "no GPU offered", "fix": "do x"}
+    finding = libcuda.look(running(tmp_path, {"health": {"cuda": failed}}))
+    expect(finding, PROBLEM, "no GPU offered", fix="do x")
     stray = build_libcuda(tmp_path / STRAY_LIBRARIES)
-    document = {"cuda": asdict(Inventory((DEVICE,), "12.8", str(stray)))}
+    document = {"cuda": asdict(Inventory((DEVICE,), "12.8", str(stray)))} | WELL
     expect(libcuda.look(running(tmp_path, document)), PROBLEM, "which is not WSL's")
     configured = {"cuda": CudaSettings(library=str(stray))}
     made = machine(tmp_path, WSL2, root=report(), agent=document, settings=configured)

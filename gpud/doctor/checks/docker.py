@@ -13,7 +13,7 @@ from gpud.core import wsl
 from gpud.core.health import Level
 from gpud.core.report import DockerdReport, Owner, ToolkitReport, ToolkitState
 from gpud.core.toolkit import INSTALL
-from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
+from gpud.doctor.finding import Finding, advice, check, combined, ok, passed_on, problem, unknown
 from gpud.doctor.machine import Machine, Person
 
 DAEMON_JSON = "/etc/docker/daemon.json"
@@ -193,11 +193,10 @@ def _toolkit(report: ToolkitReport) -> Finding:
 
 def _container_run(machine: Machine) -> Finding | None:
     """Report a failed run in a container; its reasons about the toolkit are reported already."""
-    health = machine.unwell("containers")
-    if health is None or str(health.reason).startswith("toolkit_"):
+    health = machine.health("containers")
+    if health is None or health.level == Level.OK or str(health.reason).startswith("toolkit_"):
         return None
-    make = problem if health.level == Level.FAILED else advice
-    return make(f"in a container: {health.detail}", health.fix or "gpud status")
+    return passed_on(health, f"in a container: {health.detail}", "gpud status")
 
 
 def _reported(machine: Machine) -> DockerdReport | None:

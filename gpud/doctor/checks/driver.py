@@ -11,8 +11,6 @@ import stat
 
 from gpud.core.advice import Platform, Situation
 from gpud.core.exposure import MARKS, PREFIX, STORE
-from gpud.core.health import Level
-from gpud.core.sample import Absent
 from gpud.core.telemetry import LEVELS, SEES_A_GPU
 from gpud.doctor.finding import (
     Finding,
@@ -21,6 +19,7 @@ from gpud.doctor.finding import (
     combined,
     not_looked,
     ok,
+    passed_on,
     problem,
     unknown,
 )
@@ -31,18 +30,6 @@ from gpud.show import gpus
 
 DEVICE = "/dev/dxg"
 MODULE = "/proc/driver/nvidia/version"
-NVML = "nvml"
-MEANING = {
-    "blocked_by_the_operating_system": "the system keeps programs from the GPU",
-    "crashed": "the driver's library ended the process that asked it",
-    "driver_mismatch": "the library and the driver are of two releases",
-    "driver_not_loaded": "the driver was replaced or its adapter changed",
-    "gpu_is_lost": "the GPU fell off its bus",
-    "hung": "the driver does not answer",
-    "library_missing": "the driver's library is not there",
-    "symbol_missing": "the driver is too old",
-}
-"""NVML's reasons in words; the others speak for themselves."""
 _LOADED = re.compile(r"NVRM version:.*?\s(\d{3,4}\.\d{1,3}(?:\.\d{1,3})?)\s")
 
 
@@ -86,30 +73,14 @@ def driver(machine: Machine) -> Finding:
 
 def _version(machine: Machine, status: Status) -> Finding:
     version = _fact(status, "driver_version")
+    if version is None and machine.no_gpu is not None:
+        return ok(machine.no_gpu)
     if version is None:
-        if machine.no_gpu is not None and not machine.settings.nvml.library:
-            return ok(machine.no_gpu)
-        return _no_version(machine, status)
+        return unknown("its version is not known: the line on telemetry says why")
     library, cuda = _fact(status, "nvml_version"), _fact(status, "cuda_version")
     side = library if machine.wsl == "2" and library != version else None
     evidence = f"driver {version}{f' (WSL side {side})' if side else ''}"
     return ok(f"{evidence}{f', CUDA {cuda}' if cuda else ''}")
-
-
-def _no_version(machine: Machine, status: Status) -> Finding:
-    """Say why there is no version; it is a problem where WSL offers a GPU, or if it is certain."""
-    health, nvml, wsl = machine.health(NVML), _nvml(status), machine.wsl == "2"
-    mismatch = nvml.reason == "driver_mismatch"
-    if health is not None and health.level == Level.OK and health.detail:
-        return ok(health.detail)
-    if nvml.reason == "library_missing" and not wsl:
-        return ok("no NVIDIA driver on this machine")
-    if _gpu_visible(status) and not mismatch:
-        return unknown("its version is not known: the line on telemetry says why")
-    detail = nvml.detail or "nobody gives the driver's version"
-    if nvml.fix and (wsl or mismatch):
-        return problem(detail, nvml.fix)
-    return unknown(detail, nvml.fix)
 
 
 def _folders(machine: Machine, used: str | None) -> Finding | None:
@@ -142,57 +113,28 @@ def _module(machine: Machine, status: Status) -> Finding | None:
 @check(95, "telemetry")
 def telemetry(machine: Machine) -> Finding:
     """Source of the GPU's temperature, power and clocks, and why it is not a better one."""
-    status = machine.agent
+    status, health = machine.agent, machine.health("nvml")
     if reason := _untold(machine):
         return reason
-    if _nvml(status).reason is not None:
-        if machine.no_gpu is not None and not machine.settings.nvml.library:
-            return ok(f"no GPU, and none expected: {machine.no_gpu}")
-        return _nvml_silent(machine, status)
-    return _nvml_answers(machine, status)
-
-
-def _nvml_answers(machine: Machine, status: Status) -> Finding:
+    source = gpus.SOURCES.get(status.telemetry.level, "a source of another gpud")
+    if "nvml" in machine.settings.telemetry.disabled:
+        return ok(f"from {source}; NVML is switched off: [telemetry] disabled")
+    if health is None:
+        return not_looked(machine)
     if not _gpu_visible(status):
-        if _gpu_expected(machine, status):
-            return problem("nothing tells how the GPU is", machine.fix(Situation.NO_GPU))
-        return ok("no GPU, and none expected")
+        evidence = health.detail or "no GPU, and none expected"
+        return passed_on(health, evidence, machine.fix(Situation.TELEMETRY_SILENT))
     cards = [of for number, of in gpus.by_gpu(status).items() if number is not None]
-    missing = "; ".join(dict.fromkeys(filter(None, map(gpus.missing, cards))))
-    source = gpus.SOURCES[status.telemetry.level]
-    evidence = f"from {source}{f'; {missing}' if missing else ''}"
-    if any(reading.absent == Absent.FAILED for reading in status.telemetry.readings):
-        return advice(evidence, machine.fix(Situation.TELEMETRY_SILENT))
-    return ok(evidence)
-
-
-def _nvml_silent(machine: Machine, status: Status) -> Finding:
-    nvml, level = _nvml(status), status.telemetry.level
-    reason = str(nvml.reason)
-    meaning = MEANING.get(reason, reason.replace("_", " "))
-    why = f"{meaning}: {nvml.detail or 'no word'}"
-    fix = nvml.fix or machine.fix(Situation.TELEMETRY_SILENT)
-    if _gpu_visible(status):
-        source = gpus.SOURCES[level]
-        return advice(f"NVML is silent, the values come from {source}; {why}", fix)
-    if not _gpu_expected(machine, status):
-        return ok("no GPU, and none expected")
-    return problem(f"nothing tells how the GPU is; {why}", fix)
-
-
-def _gpu_expected(machine: Machine, status: Status) -> bool:
-    """Say whether something points to a GPU here, by the agent's reading."""
-    return bool(machine.settings.nvml.library) or _fact(status, "exposed") == "yes"
+    silent = status.telemetry.level != LEVELS[-1]
+    parts = [f"NVML is silent, the values come from {source}" if silent else f"from {source}"]
+    parts += filter(None, [health.detail, *dict.fromkeys(map(gpus.missing, cards))])
+    return passed_on(health, "; ".join(parts), machine.fix(Situation.TELEMETRY_SILENT))
 
 
 def _gpu_visible(status: Status) -> bool:
     """Return whether the best source sees a GPU."""
     level = status.telemetry.level
     return level in LEVELS and LEVELS.index(level) >= SEES_A_GPU
-
-
-def _nvml(status: Status) -> SourceReport:
-    return status.telemetry.sources.get(NVML, SourceReport())
 
 
 def _fact(status: Status, name: str) -> str | None:

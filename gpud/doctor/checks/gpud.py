@@ -10,7 +10,7 @@ from gpud.core.errors import ConfigError
 from gpud.core.health import Level
 from gpud.core.report import RootReport
 from gpud.core.settings import GROUP, config_path
-from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
+from gpud.doctor.finding import Finding, advice, check, combined, ok, passed_on, problem, unknown
 from gpud.doctor.machine import Machine
 from gpud.reports import NOT_RUNNING
 from gpud.words import next_on_battery, unmeasured
@@ -50,9 +50,8 @@ def _parts(machine: Machine) -> Iterator[Finding]:
         )  # it is meant to be, and figures grow old
     for name, health in sorted(machine.agent.health.items()):
         if name not in ELSEWHERE and health.level != Level.OK:
-            make = problem if health.level == Level.FAILED else advice
             evidence = f"{name}: {health.detail or health.reason}"
-            yield make(evidence, health.fix or "gpud status says more")
+            yield passed_on(health, evidence, "gpud status says more")
 
 
 @check(7, "settings")

@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 
 from gpud.core.advice import Situation
-from gpud.doctor.finding import Finding, advice, check, combined, not_looked, ok, problem
+from gpud.core.health import Level
+from gpud.doctor.finding import Finding, advice, check, combined, not_looked, ok, passed_on, problem
 from gpud.doctor.machine import Machine
-from gpud.document.machine import CudaReport
 
 CUDA, NVML = "libcuda.so.1", "libnvidia-ml.so.1"
 WSL_FOLDER = "/usr/lib/wsl/"
@@ -46,31 +46,15 @@ def libcuda(machine: Machine) -> Finding:
 
 def _offered(machine: Machine, library: LibraryFiles) -> Finding:
     """Pass on the running agent's inventory."""
-    if machine.root is not None and machine.agent.cuda is not None:
-        return _inventory(machine, machine.agent.cuda, library)
-    if health := machine.unwell("cuda"):
-        fix = health.fix or machine.fix(Situation.HUNG)
-        return problem(f"the agent says: {health.detail}", fix)
-    return not_looked(machine) if machine.no_gpu is None else ok(machine.no_gpu)
-
-
-def _inventory(machine: Machine, inventory: CudaReport, library: LibraryFiles) -> Finding:
-    """Check what CUDA offers; without a GPU to expect, none is no problem."""
-    failure = inventory.failure
-    if failure is None and inventory.library is not None:
-        gpus = ", ".join(device.name for device in inventory.devices)
-        file = _own_file(machine, inventory.library, library)
-        return combined(file, ok(f"CUDA {inventory.cuda_version}, {gpus}"))
-    if machine.no_gpu is not None and not library.configured:
-        return ok(machine.no_gpu)
-    detail = failure.detail if failure is not None else "CUDA offers nothing"
-    health = machine.health("cuda")
-    fix = (health and health.fix) or (failure and failure.advice) or machine.fix(Situation.HUNG)
-    if machine.wsl == "2" or library.configured:
-        return problem(detail, fix)
-    if library.linker is None:
-        return ok(f"no NVIDIA driver on this machine, so no GPU to watch ({CUDA} is nowhere)")
-    return advice(detail, fix)
+    inventory, health = machine.agent.cuda, machine.health("cuda")
+    if machine.root is None or health is None:
+        return not_looked(machine) if machine.no_gpu is None else ok(machine.no_gpu)
+    if health.level != Level.OK or inventory is None or inventory.library is None:
+        evidence = health.detail or "CUDA offers nothing"
+        return passed_on(health, evidence, machine.fix(Situation.HUNG))
+    names = ", ".join(device.name for device in inventory.devices)
+    file = _own_file(machine, inventory.library, library)
+    return combined(file, ok(f"CUDA {inventory.cuda_version}, {names}"))
 
 
 def _own_file(machine: Machine, place: str, library: LibraryFiles) -> Finding:
