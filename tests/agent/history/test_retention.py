@@ -25,7 +25,7 @@ from tests import snapshots
 from tests.histories import BEGUN_S, DAY_S, HOUR_S, column, done, failed, hours, memory, opened, run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from gpud.agent.history.records import Run
@@ -253,14 +253,14 @@ def work(store: Store) -> None:
     forget(store, raw_days=PLAN.raw_days, rollup_days=PLAN.rollup_days)
 
 
-def killed_at(folder: Path, moment: int, watch: Callable[[Store, Callable[[], None]], None]) -> int:
-    """Do the work in a process that kills itself at the n-th moment; give how it ended."""
+def killed_at(folder: Path, moment: int) -> int:
+    """Do the work in a process that kills itself at the n-th statement; give how it ended."""
     pid = os.fork()
     if pid == 0:
         try:
             left = moment
 
-            def count() -> None:
+            def count(_: str) -> None:
                 nonlocal left
                 left -= 1
                 if left == 0:
@@ -268,7 +268,7 @@ def killed_at(folder: Path, moment: int, watch: Callable[[Store, Callable[[], No
 
             store = Store(folder)
             store._connection.execute("PRAGMA synchronous=OFF")
-            watch(store, count)
+            store._connection.set_trace_callback(count)
             work(store)
             os._exit(0)
         finally:
@@ -276,18 +276,7 @@ def killed_at(folder: Path, moment: int, watch: Callable[[Store, Callable[[], No
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def each_statement(store: Store, count: Callable[[], None]) -> None:
-    store._connection.set_trace_callback(lambda _: count())
-
-
-def every_few_steps(store: Store, count: Callable[[], None]) -> None:
-    store._connection.set_progress_handler(count, 300)
-
-
-@pytest.mark.parametrize("watch", [each_statement, every_few_steps])
-def test_killed_at_any_moment_no_run_is_lost_before_its_hour_and_the_next_pass_ends_it(
-    watch: Callable[[Store, Callable[[], None]], None],
-) -> None:
+def test_killed_at_any_statement_no_run_is_lost_before_its_hour_and_the_next_pass_ends_it() -> None:
     with memory() as place:
         prepared = place / "prepared"  # two hours to roll up, and runs and hours to delete
         prepared.mkdir()
@@ -305,7 +294,7 @@ def test_killed_at_any_moment_no_run_is_lost_before_its_hour_and_the_next_pass_e
         while ended == -signal.SIGKILL:
             moment += 1
             folder = shutil.copytree(prepared, place / str(moment))
-            ended = killed_at(folder, moment, watch)
+            ended = killed_at(folder, moment)
             left = contents(folder)
             stay = {row[0] for row in left["runs"]}
             gone = [at_s for run_id, at_s, *_ in before["runs"] if run_id not in stay]
