@@ -1,8 +1,9 @@
 # shellcheck shell=bash
-# What deploy/run and deploy/test share: steps with a log, Debian packages, and the virtual
-# environment. Sourced, never run; the caller has set `set -euo pipefail`.
+# What the scripts here do before there is a Python that can do it: find or install one. deploy/checkout.py
+# goes on from there. Sourced, never run; the caller has set `set -euo pipefail`.
 
 CHECKOUT=$(cd -- "${BASH_SOURCE[0]%/*}/.." && pwd -P)
+# shellcheck disable=SC2034 # of those who source this
 VENV=$CHECKOUT/.venv
 HOME_TREE=$CHECKOUT/.gpud
 LOG=$HOME_TREE/setup.log
@@ -33,7 +34,7 @@ attempt() { # TITLE COMMAND...: one line with the elapsed time; the output goes 
   began=$(_now_us)
   printf '  %-58s ' "$title"
   printf '\n=== %s\n$ %s\n' "$title" "$*" >>"$LOG"
-  "$@" >>"$LOG" 2>&1 </dev/null 9>&- || status=$?
+  "$@" >>"$LOG" 2>&1 </dev/null || status=$?
   took=$((($(_now_us) - began) / 100000))
   if ((status == 0)); then
     printf '%3d.%d s\n' $((took / 10)) $((took % 10))
@@ -41,20 +42,6 @@ attempt() { # TITLE COMMAND...: one line with the elapsed time; the output goes 
     printf 'FAILED after %d.%d s\n' $((took / 10)) $((took % 10))
   fi
   return "$status"
-}
-
-show_log() { # LINES: the last of what the last attempt wrote; a name in it may hold anything
-  # shellcheck disable=SC2016 # the dollar is sed's last line
-  sed -n '/^=== /{h;d};H;${x;p}' -- "$LOG" | tail -n "$1" | cat -v | sed 's/^/    | /' >&2
-}
-
-step() { # TITLE FIX COMMAND...: as attempt, and the end of everything when it fails
-  local title=$1 fix=$2 status=0
-  shift 2
-  attempt "$title" "$@" || status=$?
-  ((status == 0)) && return
-  show_log 15
-  die "$title: exit status $status; all of it is in $LOG" "$fix"
 }
 
 as_owner() { # COMMAND...: root leaves no file of its own in somebody's checkout
@@ -137,91 +124,17 @@ _python() { # prints the interpreter to build with; may install one first (talk 
       "sudo add-apt-repository universe && sudo apt-get install python3.11 python3.11-venv"
   fi
   if ! command -v python3 >/dev/null; then
+    if ! as_owner mkdir -p -- "$HOME_TREE" || ! as_owner touch -- "$LOG"; then
+      die "cannot write to $HOME_TREE" "run as the owner of the checkout, or clone one of your own"
+    fi
     apt_install "gpud is written in Python" python3 python3-venv >&2 || true
   fi
   _find_python || die "no Python 3.11 or newer (python3.14 ... python3.11, python3)" \
     "install one with its venv module, then run this again"
 }
 
-_stamp() { # FILE...: what an environment made from these files depends on
-  local version
-  version=$("$VENV/bin/python" -I -c 'import sys; print(sys.version)' 2>/dev/null) || return 1
-  {
-    printf '%s\n%s\n' "$CHECKOUT" "$version"
-    sed '/^\[tool\./,$d' "$CHECKOUT/pyproject.toml"
-    cat -- "$@"
-  } | sha256sum | cut -d' ' -f1
-}
-
-_is_fresh() { # STAMPFILE FILE...
-  local stamp=$1 wanted
-  shift
-  [[ -r $stamp ]] && wanted=$(_stamp "$@") && [[ $(<"$stamp") == "$wanted" ]]
-}
-
-_write_stamp() { # STAMPFILE FILE...: last of all, so that half a set-up is never taken for one
-  local stamp=$1 text
-  shift
-  text=$(_stamp "$@")
-  as_owner tee -- "$stamp.new" <<<"$text" >/dev/null
-  as_owner mv -f -- "$stamp.new" "$stamp"
-}
-
-_pip() {
-  as_owner "$VENV/bin/python" -I -m pip --disable-pip-version-check --no-input "$@"
-}
-
-_install_requirements() { # FILE
-  step "Python packages of deploy/${1##*/}" \
-    "check that the network reaches the package index, then run this again" \
-    _pip install --no-compile --require-hashes --only-binary :all: -r "$1"
-  # On all processors, which pip does not use; some packages carry files that do not compile.
-  as_owner "$VENV/bin/python" -I -m compileall -q -j 0 "$VENV/lib" >>"$LOG" 2>&1 || true
-}
-
-open_log() { # one set-up at a time: a second one waits for the first and finds its work done
-  if ! as_owner mkdir -p -- "$HOME_TREE" || ! as_owner touch -- "$LOG" "$HOME_TREE/setup.lock"; then
-    die "cannot write to $HOME_TREE" "run as the owner of the checkout, or clone one of your own"
-  fi
-  exec 9<"$HOME_TREE/setup.lock"
-  flock -n 9 || { say "another set-up of this checkout is running; waiting for it"; flock 9; }
-}
-
-close_log() { exec 9<&-; }
-
-setup_venv() { # .venv with what deploy/requirements.txt lists and gpud itself
-  local requirements=$CHECKOUT/deploy/requirements.txt stamp=$VENV/.gpud-setup python version
-  if ! _is_fresh "$stamp" "$requirements"; then
-    : >"$LOG"
-    python=$(_python)
-    version=$("$python" -I -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-    say "Setting up $VENV with $python ($version); nothing outside the checkout changes"
-    say "unless a line says so. Details: $LOG"
-    if ! "$python" -I -c 'import ensurepip, venv' 2>/dev/null; then
-      apt_install "python3 comes without the modules that make a virtual environment" \
-        "python$version-venv" \
-        || die "$python cannot make a virtual environment" "install python$version-venv"
-    fi
-    step "remove what was there" "remove $VENV as root" as_owner rm -rf -- "$VENV"
-    step "virtual environment" "the lines above say what is missing" \
-      as_owner "$python" -I -m venv "$VENV"
-    _install_requirements "$requirements"
-    step "gpud itself" "the lines above say what is wrong" \
-      _pip install --no-deps --no-build-isolation --no-index -e "$CHECKOUT"
-    _write_stamp "$stamp" "$requirements"
-  fi
-  # Every time: quick when nothing changed, and root then finds nothing to write in the checkout.
-  as_owner "$VENV/bin/python" -I -m compileall -q "$CHECKOUT/gpud" >>"$LOG" 2>&1 \
-    || warn "some files of gpud/ do not compile; see $LOG"
-}
-
-setup_dev() { # on top of setup_venv: what deploy/requirements-dev.txt lists
-  local requirements=$CHECKOUT/deploy/requirements-dev.txt stamp=$VENV/.gpud-setup-dev
-  _is_fresh "$stamp" "$requirements" && return
-  _install_requirements "$requirements"
-  _write_stamp "$stamp" "$requirements"
-}
-
-docker_is_here() {
-  command -v dockerd >/dev/null || [[ -S /var/run/docker.sock || -d /mnt/wsl/docker-desktop ]]
+set_up() { # OPTION...: .venv, and what deploy/checkout.py has options for
+  local python
+  python=$(_python)
+  "$python" -I -B "$CHECKOUT/deploy/checkout.py" "$@" || exit
 }

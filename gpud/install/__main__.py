@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, NoReturn
 from gpud.install import manifest, options, people, pythons
 from gpud.install.console import CLEAN, Console, InstallError, visible
 from gpud.install.places import INSTALL_LOG, LOCK, TREE
-from gpud.install.source import Checkout
+from gpud.install.source import Checkout, Wheel
 
 if TYPE_CHECKING:
     import argparse
     import pwd
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gpud.install.setup import Setup
     from gpud.install.source import Source
@@ -36,6 +36,25 @@ def main(words: Sequence[str]) -> NoReturn:
     script = Path(root, "deploy", verb)
     given = options.read(verb, f"deploy/{verb}", rest)
     sys.exit(guarded(lambda: _run(verb, given, Path(root), [str(script), *rest])))
+
+
+def from_wheels(words: Sequence[str], wheels: Mapping[str, str]) -> NoReturn:
+    """Run a verb with its options as root, and wheels by their paths with their hashes."""
+    from gpud.install.wheels import copied
+
+    verb, *rest = words
+    given = options.read(verb, f"gpud {verb}", rest)
+    known: dict[Path, str | None] = {Path(path): digest for path, digest in wheels.items()}
+
+    def run() -> int:
+        if verb == "uninstall":
+            return uninstall(given, "gpud uninstall")
+        with tempfile.TemporaryDirectory(prefix="gpud-wheel-", dir="/run") as folder:
+            ours = {path: known.pop(path) for path in list(known) if path.name.startswith("gpud-")}
+            (wheel,) = copied(ours, Path(folder, "wheel")).iterdir()
+            return install(given, Wheel(wheel), "gpud install", known or None)
+
+    sys.exit(guarded(run))
 
 
 def _run(verb: str, given: argparse.Namespace, root: Path, line: list[str]) -> int:
@@ -91,8 +110,7 @@ def _person(given: argparse.Namespace) -> pwd.struct_passwd:
 
 def with_apprise(given: argparse.Namespace) -> bool:
     """Return whether Apprise is to be there: asked for, or there before."""
-    kept = given.without_extra is None and "with apprise" in manifest.lines()
-    return given.with_extra is not None or kept
+    return given.with_extra is not None or "with apprise" in manifest.lines()
 
 
 def containers(given: argparse.Namespace) -> list[str]:

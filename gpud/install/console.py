@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -104,14 +103,3 @@ def output(*argv: str | Path, env: Mapping[str, str] | None = None) -> str | Non
     except OSError:
         return None
     return None if ran.returncode else ran.stdout.decode(errors="replace")
-
-
-def agreed(question: str) -> bool:
-    """Ask, on a terminal only; Ctrl-D is no."""
-    if not (os.isatty(0) and os.isatty(1)):
-        return False
-    try:
-        return input(f"  {question} [y/N] ").startswith(("y", "Y"))
-    except EOFError:
-        print()
-        return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -30,7 +29,6 @@ INSTALL: Final[Table] = (
     _value("--user", "NAME", "whose shell starts gpud (default: who calls this)"),
     _flag("--no-bashrc", "leave the shell's files alone"),
     _flag("--no-docker", "do not install Docker where there is none"),
-    _flag("--no-docker-group", "leave the user out of the group docker"),
     _flag("--gpu-containers", "let containers use the GPU, and ask first"),
     _flag("--no-start", "install only"),
     _flag("--systemd", "start gpud at boot, as a unit of systemd"),
@@ -42,15 +40,8 @@ INSTALL: Final[Table] = (
         choices=("apprise",),
         dest="with_extra",
     ),
-    _value(
-        "--without", "EXTRA", "leave apprise out again", choices=("apprise",), dest="without_extra"
-    ),
     WHEELHOUSE,
-    _value(
-        "--make-wheelhouse",
-        "DIR",
-        "fill such a directory, and stop",
-    ),
+    _value("--make-wheelhouse", "DIR", "fill such a directory, and stop"),
     DRY,
 )
 UNINSTALL: Final[Table] = (
@@ -74,10 +65,6 @@ class OptionParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print both on stderr and end with 2."""
-        if missing := re.match(r"argument (\S+): expected one argument", message):
-            message = f"{missing[1]} needs a value"
-        elif unknown := re.match(r"unrecognized arguments: (.*)", message):
-            message = f"{unknown[1]} is no option of this"
         print(f"error: {ascii(message)[1:-1]}\n", file=sys.stderr)
         self.print_usage(sys.stderr)
         self.exit(2)

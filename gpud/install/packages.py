@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,8 +49,9 @@ def install(setup: Execution, why: str, names: list[str], failed: Callable[[], N
 
 def _apt_get(setup: Execution, *words: str) -> None:
     # RUNLEVEL=1: without systemd, a package that brings a service does not start it.
-    environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-    setup.console.run("apt-get", *OPTIONS, *words, env=environ)
+    environ = ("env", "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")
+    root = () if os.geteuid() == 0 else ("sudo", "--")
+    setup.console.run(*root, *environ, "apt-get", *OPTIONS, *words)
 
 
 def sudo(setup: Setup) -> Plan:
@@ -77,7 +79,7 @@ def docker_is_here() -> bool:
 def docker(setup: Setup) -> Plan:
     """Plan for Docker where there is none, and for the group of who may use it."""
     new = False
-    joins = not setup.options.no_docker_group and setup.login != "root"
+    joins = setup.login != "root"
     if setup.options.no_docker or docker_is_here():
         yield Done("Docker")
     else:
@@ -101,9 +103,6 @@ def docker(setup: Setup) -> Plan:
         yield Done(f"group docker ({setup.login})")
         return
     title = f"{setup.login} into the group docker (who is in it can become root)"
-    yield Step(title, lambda: _join(setup, "docker"), "usermod says why")
+    join = partial(setup.console.run, "usermod", "-aG", "docker", setup.login)
+    yield Step(title, join, "usermod says why")
     setup.new_shell.append("the group docker")
-
-
-def _join(setup: Setup, group: str) -> None:
-    setup.console.run("usermod", "-aG", group, setup.login)

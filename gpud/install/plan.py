@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 LOGIN: Final = re.compile(r"(?![A-Z][A-Z0-9_]*$)[A-Za-z_][A-Za-z0-9_.-]*")
 """Names that sudoers gives no meaning of their own."""
-INCLUDE: Final = re.compile(r"^[@#]includedir +/etc/sudoers.d", re.MULTILINE)
 
 
 def plan(setup: Setup) -> Plan:
@@ -159,12 +158,6 @@ def rule(setup: Setup) -> Plan:
             raise InstallError(f"visudo refuses the rule for {login}", fix)
         manifest.note(f"rule {login}")
     yield from setup.file(places.RULE, text, 0o440)
-    main = Path("/etc/sudoers")
-    if os.access(main, os.R_OK) and not INCLUDE.search(main.read_text(errors="replace")):
-        setup.later.append(
-            "/etc/sudoers does not read /etc/sudoers.d; add this line with visudo: @includedir"
-            " /etc/sudoers.d"
-        )
 
 
 def hooks(setup: Setup) -> Plan:

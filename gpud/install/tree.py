@@ -40,7 +40,7 @@ def steps(setup: Setup) -> Plan:
     if is_current(mark):
         if not setup.dry:
             removed(NEW, BUILD)  # of an interrupted run
-            _note_extras(setup)
+            _note_apprise(setup)
         yield Done(str(TREE))
         return
     setup.upgrade = TREE.is_dir()
@@ -54,36 +54,31 @@ def steps(setup: Setup) -> Plan:
         )
     yield from _ensurepip(setup)
     if setup.dry:
-        yield Step(
-            f"build {TREE} with {setup.python} from deploy/requirements.txt (hashes checked)",
-            _nothing,
-        )
+        build = f"build {TREE} with {setup.python} from deploy/requirements.txt (hashes checked)"
+        yield PlanLine(f"  would: {build}")
         if setup.apprise:
-            yield Step("Apprise from deploy/requirements-apprise.txt (hashes checked)", _nothing)
+            apprise = "Apprise from deploy/requirements-apprise.txt (hashes checked)"
+            yield PlanLine(f"  would: {apprise}")
         return
     yield from _build(setup, mark)
-    _note_extras(setup)
+    _note_apprise(setup)
     removed(BUILD)  # what was there before stays until the new one runs
 
 
 def _build(setup: Setup, mark: str) -> Plan:
-    network = "check that the network reaches the package index, or use --wheelhouse"
+    why = "the lines above say why; for want of a network use --wheelhouse"
     log = f"{setup.console.log} says why"
     venv = (setup.python, "-I", "-m", "venv", "--without-pip", "--", NEW)
     yield Step("tools to build with", lambda: _make_tools(setup), log, notes=(f"tree {TREE}",))
     yield Step(f"{TREE}: an empty environment", lambda: setup.console.run(*venv), log)
     yield Step(
-        f"{TREE}: packages of deploy/requirements.txt", lambda: _install_packages(setup), network
+        f"{TREE}: packages of deploy/requirements.txt", lambda: _install_packages(setup), why
     )
     yield Step(f"{TREE}: gpud itself", lambda: _install_gpud(setup), log)
     yield Step(f"{TREE}: bytecode, scripts, owner and modes", lambda: _finish(setup, mark), log)
     if setup.upgrade:
         check()
     yield Step(f"{TREE}: put in place", lambda: _swap(setup), log)
-
-
-def _nothing() -> None:
-    pass
 
 
 def fingerprint(python: Path, source: Source, *, apprise: bool) -> str:
@@ -109,12 +104,10 @@ def is_current(mark: str) -> bool:
     return whole and output(TREE / "bin/gpud", "version", env=CLEAN) is not None
 
 
-def _note_extras(setup: Setup) -> None:
+def _note_apprise(setup: Setup) -> None:
     """Note what is in the tree, for the upgrades to come."""
     if setup.apprise:
         manifest.note("with apprise")
-    elif "with apprise" in manifest.lines():
-        manifest.forget("with apprise")
 
 
 def _ensurepip(setup: Setup) -> Plan:
@@ -129,7 +122,7 @@ def _ensurepip(setup: Setup) -> Plan:
         )
     package = f"python{pythons.version(python)}-venv"
     why = f"{python} comes without what makes a virtual environment"
-    yield from packages.install(setup, why, [package], _nothing)
+    yield from packages.install(setup, why, [package], lambda: None)
     if not setup.dry and not pythons.has_ensurepip(python):
         fix = f"install it ({package} has it on Debian and Ubuntu), or use --wheelhouse"
         raise InstallError(f"{python} has no module ensurepip", fix)

@@ -28,12 +28,7 @@ if TYPE_CHECKING:
 
 SETTINGS: Final = (places.CONFIG_DIR / "gpud.toml", places.CONFIG_DIR / "secrets.toml")
 FILES: Final = (TREE, places.RULE, places.MANPAGE, *places.COMPLETION.values())
-REMOVE_DIR: Final = (
-    "sh",
-    "-c",
-    '[ ! -d "$1" ] || rmdir --ignore-fail-on-non-empty -- "$1"',
-    "sh",
-)
+REMOVE_DIR: Final = ("sh", "-c", '[ ! -d "$1" ] || rmdir --ignore-fail-on-non-empty "$1"', "sh")
 AGAIN: Final = "see the line above, then run this again"
 
 
@@ -61,9 +56,7 @@ class Removal:
             "person": partial(self._member, places.PEOPLE),
             "group": self._group,
             "user": self._user,
-            "rule": lambda _: None,  # a line of the sudo rule
-            "with": lambda _: None,  # an extra in the tree
-            "owner": lambda _: None,
+            **dict.fromkeys(("rule", "with", "owner"), lambda _: None),  # nothing of its own
         }
 
     def run(self) -> bool:

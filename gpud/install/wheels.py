@@ -90,7 +90,7 @@ def download(console: Console, pip: Words, folder: Path, *what: str | Path) -> N
     words = ("download", "--no-deps", "--only-binary", ":all:", "-d", folder, *what)
     console.step(
         f"wheels into {folder}",
-        "check that the network reaches the package index",
+        "the lines above say why; for want of a network check that it reaches the package index",
         lambda: console.run(*pip, *QUIET, *words, env=os.environ),
     )
 

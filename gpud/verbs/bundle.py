@@ -54,9 +54,9 @@ class Importer:
 
 
 sys.meta_path.insert(0, Importer)
-from gpud.install.bundled import main
+from gpud.install.__main__ import from_wheels
 
-main(words, WHEELS)
+from_wheels(words, WHEELS)
 '''
 
 

@@ -27,7 +27,7 @@ from gpud.core.report import Owner
 from gpud.core.settings import LOCK
 from gpud.core.toolkit import HOOK, RESTART, RUNTIME
 from gpud.install import packages
-from gpud.install.console import CLEAN, Console, InstallError, agreed, output
+from gpud.install.console import CLEAN, Console, InstallError, output
 from gpud.install.places import LOG_DIR, TREE
 from gpud.install.setup import Done, Execution, PlanLine, Step, put
 from gpud.processes import lived_s
@@ -132,7 +132,7 @@ def _repository(execution: Execution, folder: Path) -> Plan:
     """Plan for NVIDIA's repository, which is added only where a person agrees."""
     console, again = execution.console, f"then run {execution.command} again"
     console.say(f"{PACKAGE} comes from NVIDIA's own repository, {REPOSITORY}")
-    if not execution.dry and not agreed("Add it to this machine's apt?"):
+    if not execution.dry and not _agreed("Add it to this machine's apt?"):
         execution.later.append(f"agree on a terminal to add NVIDIA's repository: {again}")
         return
     if not CERTIFICATES.exists():
@@ -197,7 +197,7 @@ def _restart(execution: Execution, run_dir: Path, file: Path) -> Plan:
         Owner.GPUD: ((TREE / "bin/gpud", "down", "--docker"), (TREE / "bin/gpud", "up")),
         Owner.SYSTEMD: (("systemctl", "restart", "docker"),),
     }.get(Owner(dockerd.owner))
-    if lines is None or not agreed(f"dockerd has to restart to see its toolkit; {ends}. Now?"):
+    if lines is None or not _agreed(f"dockerd has to restart to see its toolkit; {ends}. Now?"):
         execution.later.append(f"dockerd has not seen its toolkit yet: {RESTART}")
         return
 
@@ -294,3 +294,14 @@ def _packets(binary: bytes) -> Iterator[tuple[int, bytes]]:
         if len(body) != size or not first & 128:
             raise ValueError(size)
         yield tag, body
+
+
+def _agreed(question: str) -> bool:
+    """Ask, on a terminal only; Ctrl-D is no."""
+    if not (os.isatty(0) and os.isatty(1)):
+        return False
+    try:
+        return input(f"  {question} [y/N] ").startswith(("y", "Y"))
+    except EOFError:
+        print()
+        return False

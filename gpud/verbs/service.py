@@ -6,6 +6,7 @@ exactly its command, never their own interpreter (ADR 11).
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -132,7 +133,10 @@ def _run(settings: Settings, place: Place) -> int:
     if (running := lock.holder(Path(settings.run_dir))) is not None:
         raise AlreadyRunning(running.pid)
     url = settings.http.url
-    say(f"gpud {gpud.__version__}  page {url}/  metrics {url}/metrics  state {settings.home}")
+    where = f"page {url}/  metrics {url}/metrics"
+    if _taken(settings.http.host, settings.http.port):
+        where = f"{settings.http.listen} is taken, and `gpud status` says what to do"
+    say(f"gpud {gpud.__version__}  {where}  state {settings.home}")
     if os.geteuid() != 0:
         print("not root: dockerd is watched, not managed", file=sys.stderr, flush=True)
     if not (systemd := os.environ.pop("NOTIFY_SOCKET", "")):
@@ -141,6 +145,18 @@ def _run(settings: Settings, place: Place) -> int:
         settings = replace(settings, dockerd=replace(settings.dockerd, policy="observe"))
     ready = partial(_ready, systemd)
     return control.run(settings, config_path=place.config, foreground=False, ready=ready)
+
+
+def _taken(host: str, port: int) -> bool:
+    """Say whether somebody else listens there."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
 
 
 def _ready(systemd: str) -> None:

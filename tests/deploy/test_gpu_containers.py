@@ -14,7 +14,7 @@ import pytest
 
 from gpud.install.console import InstallError
 from gpud.verbs.gpu_containers import FINGERPRINT, KEYRING, LIST, apt_key
-from tests.deploy.installing import fresh, install, settings, uninstall
+from tests.deploy.installing import USER, fresh, install, settings, uninstall
 from tests.deploy.repository import AUTHORITY, Repository, repository, two_keys
 from tests.dockerd import PrivateDockerd, private_dockerd
 from tests.e2e.program import free_port
@@ -112,6 +112,10 @@ def test_one_command_leads_from_nothing_to_a_figure_out_of_a_container(
         assert again.returncode == 0, again.stdout
         assert again.stdout.count("nothing to do") == 3
         made.well(*uninstall(shared, "--purge", "--docker"))
+        kept = ("etc/docker/daemon.json", str(KEYRING)[1:], str(LIST)[1:])
+        assert [name for name in kept if not (made.root / name).exists()] == []
+        there = {name for name, what in made.changed().items() if what != "removed"}
+        assert {name for name in there if "gpud" in name and not name.startswith("home/")} == set()
 
 
 def test_installation_lets_gpud_run_first_and_a_later_one_does_this_alone(
@@ -131,6 +135,26 @@ def test_installation_lets_gpud_run_first_and_a_later_one_does_this_alone(
         assert later.returncode == 1
         assert later.stdout.startswith("GPU containers; details: ")
         made.well(*uninstall(shared, "--purge"))
+
+
+def test_person_becomes_root_through_sudo_and_a_dry_run_asks_for_nothing(
+    light: Path, small: Machine, served: Repository
+) -> None:
+    with machine(light, served, small.changes) as made:
+        person = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups")
+        before = made.changed()
+        dry = made.well(*person, *COMMAND, "--dry-run")
+        assert f"would: {KEYRING} ({FINGERPRINT})" in dry
+        assert made.changed() == before
+        refused = made.run(*person, "sudo", "-n", *COMMAND)
+        assert refused.returncode != 0, "the rule of the installation is for three verbs"
+        rule = made.root / "etc/sudoers.d/person"
+        rule.write_text(f"{USER} ALL=(ALL) NOPASSWD: ALL\n")
+        rule.chmod(0o440)
+        told = made.run(*person, *COMMAND)
+        assert (told.returncode, told.stderr) == (1, "")
+        assert told.stdout.startswith("GPU containers; details: ")
+        assert "agree on a terminal" in told.stdout
 
 
 def test_key_that_is_not_the_known_one_adds_nothing(

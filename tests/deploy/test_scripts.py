@@ -200,8 +200,13 @@ def test_run_keeps_its_files_below_gpud_home(checkout: Path, chosen: str) -> Non
     (programs / "python").symlink_to(sys.executable)
     (programs / "gpud").write_text('#!/bin/sh\necho "$@"\n')
     (programs / "gpud").chmod(0o755)
-    stamp = '. deploy/lib.sh; _write_stamp "$VENV/.gpud-setup" "$CHECKOUT/deploy/requirements.txt"'
-    subprocess.run(["bash", "-c", stamp], cwd=checkout, check=True)
+    shutil.copytree(ROOT / "gpud/install", checkout / "gpud/install")
+    shutil.copy(ROOT / "gpud/__init__.py", checkout / "gpud")
+    made_from = "import sys; sys.path.insert(0, 'deploy'); import checkout\n"
+    made_from += "print(checkout.made_from('requirements.txt'))"
+    line = [sys.executable, "-c", made_from]
+    stamp = subprocess.run(line, cwd=checkout, capture_output=True, check=True).stdout
+    (checkout / ".venv/.gpud-setup").write_bytes(stamp)
     home = str(checkout / chosen) if chosen else ""
     ran = subprocess.run(
         ["deploy/run", "--no-docker", "--no-root", "--config", "x"],

@@ -101,6 +101,26 @@ def test_unit_takes_over_from_a_shell_and_an_uninstall_leaves_nothing_of_it(
         assert not {name for name in there if "gpud" in name.replace(HOME[1:], "")}
 
 
+@pytest.mark.soak
+def test_upgrade_restarts_the_unit_and_it_stays_enabled(shared: Path, installed: Machine) -> None:
+    changed = shared / "checkout/gpud/core/text.py"
+    original = changed.read_text()
+    with fresh(shared, installed.changes, first=SYSTEMD) as made:
+        booted(made)
+        settings(made, free_port())
+        made.well(*install(shared, "--systemd"))
+        first, text = runs_as_unit(made), (made.root / UNIT).read_text()
+        try:
+            changed.write_text(f"{original}# changed\n")
+            assert "gpud restart" in made.well(*install(shared))
+        finally:
+            changed.write_text(original)
+        assert runs_as_unit(made) != first
+        assert unit(made, "UnitFileState") == "enabled"
+        assert (made.root / UNIT).read_text() == text
+        made.well(*uninstall(shared, "--purge"))
+
+
 def test_unit_that_systemd_does_not_run_yet_leaves_gpud_to_the_shell(
     light: Path, small: Machine
 ) -> None:

@@ -124,6 +124,9 @@ def test_taken_port_is_named_and_served_once_it_is_free(gpud: Program) -> None:
         taken = f"127.0.0.1:{gpud.port} is taken by another program"
         shown = " ".join(gpud.cli("status").stdout.split())
         assert taken in shown
+        console = (gpud.home / "console.log").read_text()
+        assert f"127.0.0.1:{gpud.port} is taken, and `gpud status` says what to do" in console
+        assert "page http" not in console
         assert "gpud takes the address as soon as it is free" in shown
         assert f"/gpud --home {gpud.home} restart" in shown
         assert "http://" not in shown, "somebody else answers there"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import threading
 import zipfile
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +18,7 @@ import gpud
 from gpud.install.source import INSIDE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 CHANGES = """# Changelog
@@ -72,12 +77,35 @@ def test_nothing_newer_and_nothing_at_all_are_told_apart(tmp_path: Path) -> None
     assert (ran.returncode, ran.stdout) == (0, f"gpud {gpud.__version__} is the newest\n")
 
 
+@contextlib.contextmanager
+def index(folder: Path) -> Iterator[str]:
+    """Serve a folder of projects as an index; its address."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/simple/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 @pytest.mark.parametrize("changes", [CHANGES, None])
 def test_index_is_asked_through_pip_and_another_project_of_the_name_is_none(
     tmp_path: Path, changes: str | None
 ) -> None:
-    a_wheel(tmp_path, "99.1.0", changes)
-    ran = check("--check", PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path))
+    project = tmp_path / "simple/gpud"
+    project.mkdir(parents=True)
+    for version in ("0.0.1", "99.1.0"):
+        a_wheel(project, version, changes)
+    with index(tmp_path) as address:
+        only = {"PIP_INDEX_URL": address, "PIP_CONFIG_FILE": os.devnull, "NO_PROXY": "127.0.0.1"}
+        ran = check("--check", **only)
     if changes is None:
         assert ran.returncode == 1
         assert "gpud-99.1.0-py3-none-any.whl is not of this project" in ran.stderr
