@@ -1,3 +1,3 @@
 """gpud keeps Docker and the GPU of a WSL2 machine honest: one agent, three processes."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -44,12 +44,12 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("word", ["version", "--version"])
 def test_version_is_one_line(word: str, tmp_path: Path) -> None:
-    assert called(tmp_path, word) == homes.Ran(0, "gpud 0.1.0\n", "")
+    assert called(tmp_path, word) == homes.Ran(0, "gpud 0.2.0\n", "")
 
 
 def test_version_is_a_document_too(tmp_path: Path) -> None:
     ran = called(tmp_path, "version", "--json")
-    assert (ran.code, json.loads(ran.out)) == (0, {"schema_version": 1, "version": "0.1.0"})
+    assert (ran.code, json.loads(ran.out)) == (0, {"schema_version": 1, "version": "0.2.0"})
 
 
 def test_version_and_status_load_nothing_that_they_do_not_need(home: Path) -> None:

@@ -34,8 +34,8 @@ def answer(made: Machine, user: str) -> None:
     made.well("sh", "-c", chosen)
 
 
-def test_package_asks_whose_shell_and_suggests_who_called_sudo(shared: Path, package: Path) -> None:
-    with fresh(shared) as made:
+def test_package_asks_whose_shell_and_suggests_who_called_sudo(light: Path, package: Path) -> None:
+    with fresh(light) as made:
         made.well("dpkg-deb", "-e", str(package), "/tmp/control")
         made.well("debconf-loadtemplate", "gpud", "/tmp/control/templates")
         ask = ("debconf", "-ogpud", "/tmp/control/config")
