@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.deploy.installing import USER, fresh, install, left_behind, uninstall
-from tests.overlay import environment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,28 +30,6 @@ def answer(made: Machine, user: str) -> None:
     """Answer the package's question before it is asked."""
     chosen = f"echo gpud gpud/user string {user} | debconf-set-selections"
     made.well("sh", "-c", chosen)
-
-
-def test_package_asks_whose_shell_and_suggests_who_called_sudo(light: Path, package: Path) -> None:
-    with fresh(light) as made:
-        made.well("dpkg-deb", "-e", str(package), "/tmp/control")
-        made.well("debconf-loadtemplate", "gpud", "/tmp/control/templates")
-        ask = ("debconf", "-ogpud", "/tmp/control/config")
-        made.well("env", f"SUDO_USER={USER}", "DEBIAN_FRONTEND=noninteractive", *ask)
-        assert f"gpud/user: {USER}\n" in made.well("debconf-show", "gpud")
-        words = ("env", "DEBIAN_FRONTEND=teletype", "DEBCONF_NOWARNINGS=yes", *ask)
-        line = shlex.join(made.command(*words, "reconfigure"))
-        made.well("sh", "-c", "echo RESET gpud/user | debconf-communicate gpud")
-        asked = subprocess.run(
-            ["script", "--quiet", "--return", "--command", line, "/dev/null"],
-            input="gpud-another\n",
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment({"TERM": "dumb", "SUDO_USER": USER}),
-        )
-        assert "Whose shell starts gpud?" in asked.stdout, asked
-        assert "gpud/user: gpud-another\n" in made.well("debconf-show", "gpud")
 
 
 def of_gpud(made: Machine, before: dict[str, str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from gpud.core.text import escaped
 from gpud.show.view import text
 from gpud.verbs import logs as verb
 from tests.e2e.program import program
-from tests.terminals import ENVIRONMENT, PATIENCE_S, window
+from tests.terminals import ENVIRONMENT, LIMIT_S, window
 from tests.verbs.homes import Ran, called, gpud, started
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def test_following_ends_when_nobody_reads_what_it_prints(tmp_path: Path, logs: P
         assert following.stdout is not None
         assert b"nine code=3" in following.stdout.readline()
         following.stdout.close()
-        assert following.wait(PATIENCE_S) == 0
+        assert following.wait(LIMIT_S) == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes nobody")

@@ -32,7 +32,7 @@ def home(tmp_path: Path) -> Path:
 
 def watching(shown: Window) -> None:
     shown.expect(ENTER)
-    shown.expect(line("gpud 0.2.0: |ok"))
+    shown.expect(line("gpud 0.1.0: |ok"))
     shown.expect("q: leave")
 
 
@@ -101,10 +101,10 @@ def test_watch_follows_changes_old_data_and_a_restart(home: Path) -> None:
         homes.write(home, published | {"written_s": time.time() - 75})
         shown.expect("data 1 min old")
         homes.write(home, published)
-        shown.expect(line("gpud 0.2.0: |ok"))
+        shown.expect(line("gpud 0.1.0: |ok"))
         pid.unlink()
         shown.expect("gpud is not running; start it with:")
-        shown.expect(line("gpud 0.2.0: |ok"))  # the last document stays in sight
+        shown.expect(line("gpud 0.1.0: |ok"))  # the last document stays in sight
         (home / "run/gpud/agent.json").write_text("{")
         shown.expect("is not readable as JSON")
         homes.write(home, homes.well())

@@ -24,7 +24,6 @@ from gpud.doctor.finding import (
     unknown,
 )
 from gpud.doctor.machine import Machine
-from gpud.document.machine import SourceReport
 from gpud.document.status import Status
 from gpud.show import gpus
 

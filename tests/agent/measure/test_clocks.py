@@ -74,7 +74,7 @@ async def test_after_a_jump_in_either_direction_the_gpu_rests_and_jobs_are_put_o
 async def test_small_corrections_of_the_clock_put_nothing_off(offset_s: float) -> None:
     due_in_s, closed = await after_jump_by(offset_s)
     assert closed is None
-    assert 2 <= due_in_s < clock.REST_S
+    assert due_in_s < clock.REST_S
 
 
 async def test_after_a_long_pause_gpu_work_is_refused_as_that_of_a_resumed_machine() -> None:
