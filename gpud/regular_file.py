@@ -20,13 +20,18 @@ class NotRegularError(OSError):
 
 
 def opened(path: str | Path, flags: int = 0) -> BinaryIO:
-    """Open a file to read. Errors: ``OSError``, also for what is no regular file."""
-    flags |= os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    descriptor = os.open(path, flags)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return open(descriptor, "rb")  # noqa: PTH123  # of a descriptor
-    os.close(descriptor)
-    raise NotRegularError(errno.EINVAL, "it is not a regular file")
+    """Open a file to read. Errors: ``OSError``, also for what is no regular file.
+
+    Nothing else is opened, even for a moment: some devices do things then.
+    """
+    place = os.open(path, flags | os.O_PATH | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(place).st_mode):
+            raise NotRegularError(errno.EINVAL, "it is not a regular file")
+        again = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+        return open(os.open(f"/proc/self/fd/{place}", again), "rb")  # noqa: PTH123  # of a descriptor
+    finally:
+        os.close(place)
 
 
 def read(path: str | Path, limit: int, flags: int = 0) -> bytes:
