@@ -133,6 +133,17 @@ def prepare(settings: Settings, user: pwd.struct_passwd | None) -> None:
     files.directory(log_dir / "agent", 0o755, logs, setgid=bool(people))
 
 
+def may_write(user: pwd.struct_passwd | None) -> bool:
+    """Whether our own output is for a user too: a terminal is for nobody but its owner.
+
+    Who has one open reads what is typed there, and steers what is shown.
+    """
+    return user is None or all(
+        not os.isatty(descriptor) or os.fstat(descriptor).st_uid == user.pw_uid
+        for descriptor in (1, 2)
+    )
+
+
 def people_gid() -> int | None:
     """Give the number of the group of people who may ask the agent; None where there is none."""
     try:

@@ -88,7 +88,7 @@ def run(
             agent_command or agents.default_command(settings, config_path),
             user,
             dict(os.environ),
-            foreground=foreground,
+            foreground=foreground and agents.may_write(user),
             config_path=config_path,
         )
         with contextlib.suppress(OSError):

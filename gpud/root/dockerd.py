@@ -88,7 +88,7 @@ class Dockerd:
         if ours is not None:
             return ours
         pid = _pid_in(Path(self.config.pidfile))
-        named = pid is not None and process.name(pid) == "dockerd"
+        named = pid is not None and _daemon(pid) == "dockerd"
         return process.ref(pid) if pid is not None and named else None
 
     def look(
@@ -275,11 +275,16 @@ class Dockerd:
             if running is not None and path == helper:
                 process.wait(running, HELPER_END_S)  # it dies with its dockerd, a moment later
                 running = process.ref(running.pid)
-            if pid is not None and (running is None or process.name(pid) not in conditions.DAEMONS):
+            if pid is not None and (running is None or _daemon(pid) not in conditions.DAEMONS):
                 path.unlink(missing_ok=True)
 
     def _last_words(self) -> tuple[str, ...]:
         return files.tail(self.log, REASON_LINES, after=self._log_from)
+
+
+def _daemon(pid: int) -> str:
+    """Give the name of a program of root's or our own; a stranger may call theirs as they like."""
+    return process.name(pid) if process.uid(pid) in {0, os.geteuid()} else ""
 
 
 def _listener(path: str) -> int | None:

@@ -22,7 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpud.core.text import escaped
-from gpud.root.process import PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, prctl
+from gpud.root.process import (
+    PR_CAPBSET_DROP,
+    PR_SET_NO_NEW_PRIVS,
+    PR_SET_PDEATHSIG,
+    drop_capabilities,
+    prctl,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -74,6 +80,8 @@ def become(user: pwd.struct_passwd, needed: Iterable[Path], groups: Sequence[int
     os.setgroups(list(groups))
     os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
     os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
+    drop_capabilities()  # a change of uid leaves the inheritable ones
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
     if user.pw_uid == 0:
         raise PermissionError(f"{user.pw_name} is root")
     try:

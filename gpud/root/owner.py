@@ -62,7 +62,7 @@ def owner(scene: Scene) -> Owner:
     if _systemd(scene, pid):
         return Owner.SYSTEMD
     if pid is not None:
-        uid = _uid(pid)
+        uid = process.uid(pid)
         return Owner.OTHER if uid in (None, 0, os.geteuid()) else Owner.OTHER_USER
     if _wsl(scene.sysroot) and _unseen(scene):
         return Owner.OTHER_DISTRIBUTION
@@ -74,14 +74,16 @@ def marked(pid: int, run_dir: str) -> bool:
 
     The mark survives any crash of the supervisor, needs no file and cannot be confused by a
     recycled pid. Anybody can set it for a program of their own, so the process must be of our own
-    user, and not by a setuid bit: such a program keeps its caller's environment.
+    user, and not by a setuid bit: such a program keeps its caller's environment. Nor may it be root
+    of a container, which has other pids.
     """
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
         setuid = Path(f"/proc/{pid}/exe").stat().st_mode & stat.S_ISUID
+        inside = Path(f"/proc/{pid}/ns/pid").readlink() != Path("/proc/self/ns/pid").readlink()
     except OSError:
         return False
-    ours = _uid(pid) == os.geteuid() and not setuid
+    ours = process.uid(pid) == os.geteuid() and not setuid and not inside
     return ours and f"{MARK}={run_dir}".encode() in environment.split(b"\0")
 
 
@@ -166,13 +168,6 @@ def _cgroup(sysroot: Path, pid: int) -> bytes:
         return (sysroot / f"proc/{pid}/cgroup").read_bytes()
     except OSError:
         return b""
-
-
-def _uid(pid: int) -> int | None:
-    try:
-        return Path(f"/proc/{pid}").stat().st_uid
-    except OSError:
-        return None
 
 
 def _below(path: str, root: str) -> bool:

@@ -24,6 +24,7 @@ PR_SET_PDEATHSIG = 1
 PR_CAPBSET_DROP = 24
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
+CAPABILITY_VERSION_3 = 0x20080522
 TICKS = os.sysconf("SC_CLK_TCK")
 ACCEPTS = 0x10000  # __SO_ACCEPTCON in /proc/net/unix
 LISTENING = 1 << 10  # TCP_LISTEN
@@ -50,6 +51,16 @@ def prctl(option: int, value: int) -> None:
     if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
         code = ctypes.get_errno()
         raise OSError(code, f"prctl({option}): {os.strerror(code)}")
+
+
+def drop_capabilities() -> None:
+    """Empty the permitted, effective and inheritable set, and with them the ambient one.
+
+    Errors: ``OSError``.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.capset(struct.pack("=Ii", CAPABILITY_VERSION_3, 0), bytes(24)) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
 
 
 def ref(pid: int) -> ProcessRef | None:
@@ -83,6 +94,13 @@ def name(pid: int) -> str:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     return ""
+
+
+def uid(pid: int) -> int | None:
+    """Give the user of a process; None when there is none."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}").stat().st_uid
+    return None
 
 
 def stat(pid: int | str) -> list[str]:

@@ -44,6 +44,8 @@ and an answer may not have come in time.
 """
 AGENT_STOP_S = 5.0
 AFTER_ERROR_S = 1.0
+MOST_REAPED = 1000
+"""In one round: what the agent leaves behind, which is ours to reap, may end faster than that."""
 OUTCOME_S = 0.5
 """A main thread is a zombie some moments before its process can be waited for."""
 
@@ -167,7 +169,7 @@ class Supervisor:
         return min(moments)
 
     def _reap(self) -> None:
-        while True:
+        for _ in range(MOST_REAPED):
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:

@@ -41,12 +41,14 @@ class Supervised:
     prefix: list[str] = field(default_factory=list)  # a command that ends in exec
     program: str = RUN
 
-    def start(self) -> None:
+    def start(self, terminal: int | None = None) -> None:
         arguments = json.dumps(
             {"settings": {"home": str(self.home), **self.settings}, "agent": self.agent}
         )
         self.process = subprocess.Popen(
-            [*self.prefix, sys.executable, "-I", "-c", self.program, arguments]
+            [*self.prefix, sys.executable, "-I", "-c", self.program, arguments],
+            stdout=terminal,
+            stderr=terminal,
         )
         pid = self.process.pid
         until(lambda: (self.report() or {}).get("process", {}).get("pid") == pid, "its report")

@@ -9,6 +9,9 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from gpud.root import process
 from tests import authz
 from tests.waiting import until
 
@@ -164,14 +167,23 @@ def test_a_foreign_dockerd_is_watched_and_replaced_only_once_it_is_gone(
     assert status["dockerd"]["process"]["pid"] != foreign.pid
 
 
+@pytest.mark.parametrize(("name", "uid"), [("sleep", 0), ("dockerd", 65534)])
 def test_a_stale_pidfile_that_names_a_stranger_does_not_keep_dockerd_down(
-    supervised: Supervised, dockerd: PrivateDockerd
+    supervised: Supervised, dockerd: PrivateDockerd, name: str, uid: int
 ) -> None:
-    Path(dockerd.pidfile).write_text(str(os.getpid()))
-    supervised.settings = {"dockerd": dockerd.settings()}
-    supervised.start()
-    status = supervised.when(running, "a running dockerd")["dockerd"]
-    assert status["restarts"] == {}
+    program = supervised.home / name
+    shutil.copy("/bin/sleep", program)
+    with subprocess.Popen([program, "1000"], user=uid) as stranger:
+        try:
+            until(lambda: process.name(stranger.pid) == name, "its program")
+            Path(dockerd.pidfile).write_text(str(stranger.pid))
+            supervised.settings = {"dockerd": dockerd.settings()}
+            supervised.start()
+            status = supervised.when(running, "a running dockerd")["dockerd"]
+            assert status["restarts"] == {}
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
 
 
 def test_the_policy_observe_starts_nothing(supervised: Supervised, dockerd: PrivateDockerd) -> None:

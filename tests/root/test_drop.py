@@ -44,9 +44,9 @@ print(json.dumps({
 """
 
 
-def drop(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def drop(*arguments: str | Path, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-I", "-m", "gpud.root.drop", *arguments],
+        [*before, sys.executable, "-I", "-m", "gpud.root.drop", *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -54,16 +54,22 @@ def drop(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def answer(*arguments: str | Path, more: tuple[str | Path, ...] = ()) -> dict[str, Any]:
-    done = drop(*arguments, "--", "/usr/bin/python3", "-I", "-S", "-c", TELL, *more)
+def answer(
+    *arguments: str | Path, more: tuple[str | Path, ...] = (), before: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    tell = ("--", "/usr/bin/python3", "-I", "-S", "-c", TELL, *more)
+    done = drop(*arguments, *tell, before=before)
     assert done.returncode == 0, done.stderr
     status: dict[str, Any] = json.loads(done.stdout)
     return status
 
 
-def test_nothing_of_root_is_left() -> None:
+@pytest.mark.parametrize(
+    "before", [(), ("setpriv", "--inh-caps=+net_raw", "--ambient-caps=+net_raw")]
+)
+def test_nothing_of_root_is_left(before: tuple[str, ...]) -> None:
     account = pwd.getpwnam("nobody")
-    status = answer("--user", "nobody", "--parent", str(os.getpid()))
+    status = answer("--user", "nobody", "--parent", str(os.getpid()), before=before)
     assert status["uid"] == [str(account.pw_uid)] * 4
     assert status["gid"] == [str(account.pw_gid)] * 4
     assert status["groups"] == []
@@ -74,6 +80,15 @@ def test_nothing_of_root_is_left() -> None:
     assert status["cwd"] == "/"
     assert status["session"]
     assert status["umask"] == 0o027
+
+
+def test_verb_that_becomes_the_agents_user_can_gain_no_privilege_either() -> None:
+    """Its children are in reach of the agent, which has the same uid."""
+    become = "import os, pwd; from gpud.root.drop import become; become(pwd.getpwnam('nobody'), [])"
+    run = "os.execv('/bin/grep', ['grep', 'NoNewPrivs', '/proc/self/status'])"
+    line = [sys.executable, "-I", "-c", f"{become}; {run}"]
+    done = subprocess.run(line, capture_output=True, text=True, check=True, cwd="/")
+    assert done.stdout.split() == ["NoNewPrivs:", "1"]
 
 
 def test_it_refuses_to_stay_root() -> None:

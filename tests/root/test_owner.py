@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,6 +99,16 @@ def test_a_mark_in_the_environment_is_ours_and_another_supervisors_is_not(nothin
         assert owner(replace(nothing, process=theirs)) is Owner.OTHER
 
 
+def runs(program: Path) -> bool:
+    """Whether there is a process of this program."""
+    for pid in process.pids():
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if process.name(pid) == program.name and words[0] == os.fsencode(program):
+                return True
+    return False
+
+
 @needs_root
 @pytest.mark.parametrize("mode", [0o755, 0o4755])
 def test_down_with_docker_ends_the_dockerd_of_root_and_no_other_users_program(
@@ -107,23 +118,22 @@ def test_down_with_docker_ends_the_dockerd_of_root_and_no_other_users_program(
         home = Path(ending.enter_context(tempfile.TemporaryDirectory()))
         home.chmod(0o755)
         settings = msgspec.convert({"home": str(home)}, Settings)
-        programs = [home / name / "dockerd" for name in ("theirs", "ours")]
+        programs = [home / name / "dockerd" for name in ("theirs", "a container's", "ours")]
         for program in programs:
             program.parent.mkdir()
             shutil.copy("/bin/sleep", program)
         programs[0].chmod(mode)
         started = []
-        for program, uid in zip(programs, (65534, 0), strict=True):
-            mark = {MARK: settings.run_dir}
-            started.append(subprocess.Popen([program, "100"], user=uid, env=mark))
+        inside = ["unshare", "--pid", "--fork", "--kill-child", "--"]
+        for program, uid, before in zip(programs, (65534, 0, 0), ([], inside, []), strict=True):
+            mark = {MARK: settings.run_dir, "PATH": os.environ["PATH"]}
+            started.append(subprocess.Popen([*before, program, "100"], user=uid, env=mark))
             ending.callback(started[-1].wait)
             ending.callback(started[-1].kill)
-        until(
-            lambda: {process.name(child.pid) for child in started} == {"dockerd"}, "their programs"
-        )
+            until(partial(runs, program), "the program")
         stopped = control.down(settings, docker=True)
         assert stopped == control.Stopped(supervisor=False, dockerd=True)
-        assert [child.poll() for child in started] == [None, -signal.SIGTERM]
+        assert [child.poll() for child in started] == [None, None, -signal.SIGTERM]
 
 
 @pytest.mark.parametrize(

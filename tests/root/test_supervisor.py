@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import shutil
 import signal
 import stat
@@ -204,6 +205,35 @@ def test_up_returns_with_a_supervisor_that_left_the_session_and_down_ends_it(
     assert control.down(settings, docker=False) == control.Stopped(supervisor=True)
     assert process.ref(pids[0]) is None
     assert control.down(settings, docker=False) == control.Stopped(supervisor=False)
+
+
+@needs_root
+def test_terminal_of_root_is_not_handed_to_the_agent(supervised: Supervised) -> None:
+    """It could read what is typed there, and steer what is shown."""
+    supervised.program = RUN.replace("foreground=False", "foreground=True")
+    supervised.settings = {"agent": {"user": "nobody"}, "dockerd": {"policy": "off"}}
+    here, terminal = pty.openpty()
+    try:
+        supervised.start(terminal)
+        agent = Path(f"/proc/{supervised.agent_pid()}")
+        until(lambda: "sleep" in (agent / "cmdline").read_text().split("\0")[0], "the agent")
+        assert os.ttyname(terminal) not in {str(each.readlink()) for each in agent.glob("fd/*")}
+        assert supervised.stop() == 0
+    finally:
+        os.close(here)
+        os.close(terminal)
+
+
+def test_orphans_of_the_agent_that_end_without_end_do_not_keep_the_supervisor(
+    supervised: Supervised,
+) -> None:
+    supervised.program = f"""
+import os
+os.waitpid = lambda pid, options: (1 << 22, 0)  # as fast as they are reaped there are more
+{RUN}"""
+    supervised.start()
+    first = supervised.when(lambda r: r["agent"]["process"], "an agent")["beat_s"]
+    supervised.when(lambda r: r["beat_s"] > first, "another report")
 
 
 def test_a_recycled_pid_is_not_taken_for_the_process() -> None:

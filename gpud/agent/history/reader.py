@@ -63,6 +63,10 @@ def _mode(path: Path) -> str:
     except OSError as error:
         reason = "not_permitted" if isinstance(error, PermissionError) else "failed"
         raise StoreError(f"cannot read {path}: {error.strerror}", reason=reason) from error
+    if os.geteuid() == 0 != main.st_uid:
+        fix = "without sudo, as a member of gpud-users while gpud runs"
+        message = f"{path} is another user's, and root does not open it"
+        raise StoreError(message, reason="not_permitted", fix=fix)
     if not stat.S_ISREG(main.st_mode):
         raise StoreError(f"{path} is not a regular file", reason="not_a_file")
     return "readonly_shm" if os.path.lexists(f"{path}-shm") else "immutable"

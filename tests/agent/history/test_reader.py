@@ -171,6 +171,14 @@ def passable() -> Iterator[Path]:
 
 
 @needs_another_user
+def test_root_opens_no_history_of_another_user(passable: Path) -> None:
+    """Its owner could put a pipe or a link in the place of what SQLite opens beside it."""
+    with opened(passable):
+        os.chown(passable / "gpud.db", 65534, 65534)
+        assert refusal(passable).reason == "not_permitted"
+
+
+@needs_another_user
 @pytest.mark.parametrize("opened_by_the_agent", [True, False])
 def test_user_without_permission_is_refused_and_leaves_nothing(
     passable: Path,
