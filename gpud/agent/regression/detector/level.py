@@ -14,7 +14,7 @@ from gpud.agent.regression.detector.reference import Reference
 from gpud.core.stats import median
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from gpud.agent.regression.detector.model import ChangeKind
 
@@ -60,10 +60,10 @@ class LevelChange:
 
 
 class SpeedLevel(msgspec.Struct, dict=True):
-    """``count`` samples belong to it, the last ``own`` of them since it was (re)entered.
+    """``count`` samples belong to it.
 
     ``ref`` holds the logarithms of the first ``KEEP``; ``seqs``, ``times_s`` and ``ys`` are of the
-    last ``KEEP``. Arrays, because there are some ten levels to a stream and dozens of streams.
+    last ``KEEP``. Arrays, because there are two levels to a stream and dozens of streams.
     """
 
     driver: str
@@ -72,7 +72,6 @@ class SpeedLevel(msgspec.Struct, dict=True):
     times_s: Floats = msgspec.field(default_factory=lambda: array("d"), name="at_s")
     ys: Floats = msgspec.field(default_factory=lambda: array("d"), name="y")
     count: int = 0
-    own: int = 0
 
     def __post_init__(self) -> None:
         """Complete a stored level. Errors: ``ValueError`` for lists that do not match."""
@@ -95,7 +94,6 @@ class SpeedLevel(msgspec.Struct, dict=True):
         if len(self.ys) > KEEP:
             del self.seqs[0], self.times_s[0], self.ys[0]
         self.count += 1
-        self.own += 1
 
     def extended(self, points: Iterable[LevelSample]) -> SpeedLevel:
         """Take several in; returns itself."""
@@ -145,22 +143,3 @@ class SpeedLevel(msgspec.Struct, dict=True):
     def centre(self) -> float:
         """The median of the reference."""
         return median(self.ref)
-
-    def give_up(self, points: Sequence[LevelSample]) -> None:
-        """Forget the last ``points``, which turned out to be of the next level."""
-        remaining = len(self.ys) - len(points)
-        del self.seqs[remaining:], self.times_s[remaining:], self.ys[remaining:]
-        self.count -= len(points)
-        self.own = max(0, self.own - len(points))
-        del self.ref[max(0, min(len(self.ref), self.count)) :]
-        self._references.clear()
-
-    def entered(self, level: SpeedLevel, excursion: array[float]) -> SpeedLevel:
-        """Go on as the level that the stream came back to, under the driver it has now.
-
-        ``level`` holds what was seen since; ``excursion`` what this level has to know from now on.
-        """
-        ref = (self.ref + excursion)[-KEEP:]
-        count = max(self.count, len(ref))
-        back = SpeedLevel(level.driver, ref, self.seqs[:], self.times_s[:], self.ys[:], count)
-        return back.extended(level.points(KEEP))

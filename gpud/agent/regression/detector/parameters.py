@@ -32,9 +32,7 @@ PAUSE_RATIO: Final = 5.0  # and than so many usual ones
 KEEP: Final = 1000
 """Samples of a level that are its reference: 17 hours at one a minute, a week at one every ten
 minutes. Then it is frozen, because a reference that moves swallows a drift."""
-OLD_LEVELS: Final = 4
-NEAR: Final = _effect(4)  # so close to an old level is that level
-EXCURSION: Final = 100  # of a level left again are added to the one returned to
+NEAR: Final = _effect(4)  # so close to the level before an alarm is its end
 
 # A new driver against the level before
 LOOKS: Final = (8, 12, 20, 30, 45, 60, 90, 120)
@@ -58,6 +56,7 @@ PLACED_LEAST: Final = _effect(5.5)  # what must be left once the change has been
 # The share of samples in the slow power state
 SHARE_WINDOW: Final = 120
 SHARE_REFERENCE: Final = 3  # windows: visits come in bouts, so a reference has to be long
+SHARE_WORSE: Final = 360  # samples before more visits are an alarm; fewer visits end one sooner
 SHARE_LEAST: Final = _effect(10)  # of the mean, which bouts move more than they move a level
 SHARE_SIGMAS: Final = 3.5
 SHARE_FACTOR: Final = 1.5

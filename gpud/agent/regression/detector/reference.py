@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from heapq import heappush, heappushpop
 from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING
 
@@ -23,9 +22,6 @@ TRIM = 0.2
 """Cut off at either end before the mean is taken."""
 MAD_TO_SIGMA = 1.4826
 MOST_CORRELATED = 0.95
-ALIKE = 1e-6
-"""A value, on average: logarithms are rounded, and two places that fit alike are told apart by no
-unit. The earlier one is taken."""
 FEWEST_FOR_MODES = 20
 LEAST_SHARE = 0.05
 APART = math.log(1.08)
@@ -85,44 +81,6 @@ def correlation(values: Sequence[float], centre: float, sigma: float) -> float:
 def inflation(rho: float) -> float:
     """Give by how much autocorrelation widens a mean's standard error."""
     return math.sqrt((1 + rho) / (1 - rho))
-
-
-def deviations(values: Sequence[float]) -> list[float]:
-    """Give, for each prefix, the sum of absolute deviations from that prefix's median.
-
-    Shapes: float[n] in, float[n] out; entry i is of the first i + 1 values. O(n log n).
-    """
-    low: list[float] = []  # a heap of negated values: the lower half
-    high: list[float] = []
-    below = above = 0.0
-    sums = []
-    for value in values:
-        if len(low) == len(high):
-            moved = -heappushpop(high, value) if high else -value
-            above += value + moved
-            heappush(low, moved)
-            below -= moved
-        else:
-            moved = -heappushpop(low, -value)
-            below += value - moved
-            heappush(high, moved)
-            above += moved
-        middle = -low[0]
-        sums.append(above - middle * len(high) + middle * len(low) - below)
-    return sums
-
-
-def split_in_time(values: Sequence[float], shortest: int) -> int:
-    """Find where a second level most probably begins: two segments, least absolute deviations.
-
-    Shapes: float[n], n >= 2 * shortest; the answer leaves ``shortest`` values on either side.
-    """
-    before = deviations(values)
-    after = deviations(values[::-1])
-    n = len(values)
-    costs = [before[cut - 1] + after[n - cut - 1] for cut in range(shortest, n - shortest + 1)]
-    least = min(costs) + ALIKE * n
-    return shortest + next(at for at, cost in enumerate(costs) if cost <= least)
 
 
 def largest_gain(marks: Sequence[float], shortest: int) -> int:

@@ -182,12 +182,15 @@ class Share(msgspec.Struct):
             return None
         points = self.marks.placed(m) if points is None else points
         latest, share = [point.y for point in points], sum(before) / len(before)
+        shift = (sum(latest) / len(latest) - share) * gap
+        if shift > 0 and len(before) < parameters.SHARE_WORSE:
+            return None
         return LevelChange(
             kind=ChangeKind.SLOW_STATE,
             points=points,
             first=points[0],
             before=usual + share * gap,
-            shift=(sum(latest) / len(latest) - share) * gap,
+            shift=shift,
             doubt=1.96 * error(before, latest) * abs(gap),
             reference=len(before),
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from array import array
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
@@ -29,6 +28,7 @@ from gpud.core.sample import Flag
 from gpud.core.stats import FEWEST_USUAL, median
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Sequence
 
 DIGITS = 7
@@ -53,8 +53,8 @@ UNRECORDED = "unrecorded"
 class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
     """One stream: one GPU, one probe, one mode. Bounded state, no clock, no I/O.
 
-    The fields are the whole state, as the history keeps it. ``left`` are the levels before, oldest
-    first; ``settled`` is the last verdict that was reached; ``judged`` counts samples.
+    The fields are the whole state, as the history keeps it. ``settled`` is the last verdict that
+    was reached; ``judged`` counts samples.
     """
 
     direction: Direction
@@ -64,13 +64,17 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
     busy: Busy = msgspec.field(default_factory=Busy)
     silence: Silence = msgspec.field(default_factory=Silence)
     level: SpeedLevel = msgspec.field(default_factory=lambda: SpeedLevel(""))
-    left: list[SpeedLevel] = []
+    left: Any = msgspec.UNSET  # levels that version 0.1 kept; nobody reads them
     trial: Trial | None = None
     settled: DriverVerdict | None = msgspec.field(default=None, name="verdict")
     open: list[Alarm] = []
     judged: int = 0
     last_judged_s: float | None = None
     version: Literal[2] = 2  # raised when a state of before would be misread
+
+    def __post_init__(self) -> None:
+        """Drop what nothing reads any more."""
+        self.left = msgspec.UNSET
 
     def covering(self, spans: Spans) -> Detector:
         """Cover these spans before a change is believed; returns itself."""
@@ -131,20 +135,19 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         """
         self.open.clear()
         level = self.level
-        latest = level.latest(min(LATEST, level.own))
+        latest = level.latest(min(LATEST, level.count))
         reference = level.reference(without=0)
         if reference is not None and len(latest) >= FEWEST_USUAL:
             shift = reference.located(latest).mean
             if abs(shift) > max(LEAST_ACCEPTED, 2 * reference.noise(len(latest))):
                 level.rebase(shift)
         if self.trial is not None:
-            self._remember(self.trial.base)
             self._settle(VerdictState.NONE, why=ACCEPTED)
 
     @property
     def verdict(self) -> DriverVerdict | None:
         """What is known about the latest driver update, None where there was none."""
-        trial, m = self.trial, self.level.own
+        trial, m = self.trial, self.level.count
         if trial is None or trial.reported:
             return self.settled
         silent = self.silence.why
@@ -164,7 +167,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         why: str | None,
     ) -> DriverVerdict:
         """Describe an update by all that the new driver brought so far."""
-        base, m, reference = trial.base, self.level.own, len(trial.before.values)
+        base, m, reference = trial.base, self.level.count, len(trial.before.values)
         since_s = trial.since_s
         return DriverVerdict(
             state, base.driver, trial.driver, since_s, m, reference, effect, limit, why
@@ -212,8 +215,6 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
                 return back
             if base.count < self.trial.base.count:
                 base = self.trial.base
-            else:
-                self._remember(self.trial.base)
         if base.count >= FEWEST_USUAL and self.intake.fills_look(base.count):
             base.rest()
             self.trial = Trial(base, driver, seq, at_s, left)
@@ -231,15 +232,11 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
             return None
         finding = trial.finding(self.level, self.intake)
         if finding is None:
-            if self.level.own >= parameters.LOOKS[-1]:
+            if self.level.count >= parameters.LOOKS[-1]:
                 self._settle(VerdictState.NO_CHANGE)
-                self._remember(trial.base)
             return None
         self._settle(_moved(finding), self._effect(finding))
-        self._remember(trial.base)
-        alarm = self._alarm(finding, (trial.base.driver, trial.driver), point)
-        self._take_up(None)
-        return alarm
+        return self._alarm(finding, (trial.base.driver, trial.driver), point)
 
     def _steady(self, point: LevelSample) -> Alarm | None:
         """Look for a change under the same driver."""
@@ -248,14 +245,9 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         if finding is None:
             return None
         if self.trial is not None:
-            self._remember(self.trial.base)
             self._settle(VerdictState.NONE, why=OVERTAKEN)
-        self._remember(level)
         self.level = SpeedLevel(level.driver).extended(finding.points)
-        level.give_up(finding.points)
-        alarm = self._alarm(finding, (level.driver, level.driver), point)
-        self._take_up(level)
-        return alarm
+        return self._alarm(finding, (level.driver, level.driver), point)
 
     def _shared(self, point: LevelSample) -> Alarm | None:
         """Look for a share of slow samples that moved, with an update or under the same driver."""
@@ -315,7 +307,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
     def _let_go(self) -> None:
         """End the alarms whose slowness is over: it may go in steps too small for an alarm."""
         level = self.level
-        if level.own < RETURNED:
+        if level.count < RETURNED:
             return
         now = median(level.latest(RETURNED))
         self.open = [
@@ -335,35 +327,11 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         self, state: VerdictState, effect: Effect | None = None, why: str | None = None
     ) -> None:
         """End the trial with a verdict."""
-        trial, m = self.trial, self.level.own
+        trial, m = self.trial, self.level.count
         self.trial = None
         if trial is not None and (effect is not None or not trial.reported):
             limit = None if why else math.expm1(trial.limit(m))
             self.settled = self._verdict(trial, state, effect, limit, why)
-
-    def _remember(self, level: SpeedLevel) -> None:
-        level.rest()
-        others = [other for other in self.left if other is not level]
-        self.left = [*others, level][-parameters.OLD_LEVELS :]
-
-    def _take_up(self, left: SpeedLevel | None) -> None:
-        """Go on with an old level where the new one lies close to it.
-
-        What was left under the same driver becomes part of it: a stream that does this has two
-        ways of being normal. A driver's level does not: it has an explanation of its own.
-        """
-        level = self.level
-        near = [
-            (abs(other.centre - level.centre), other)
-            for other in self.left
-            if other is not left and other.count >= FEWEST_USUAL
-        ]
-        distance, old = min(near, key=lambda pair: pair[0], default=(math.inf, None))
-        if old is None or distance >= parameters.NEAR:
-            return
-        self.left.remove(old)
-        excursion = left.latest(parameters.EXCURSION) if left else array("d")
-        self.level = old.entered(level, excursion)
 
     def _effect(self, finding: LevelChange) -> Effect:
         shift, doubt = finding.shift, finding.doubt

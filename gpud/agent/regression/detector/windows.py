@@ -12,7 +12,7 @@ import msgspec
 from gpud.agent.regression.detector import parameters
 from gpud.agent.regression.detector.level import LevelChange, LevelSample, SpeedLevel
 from gpud.agent.regression.detector.model import ChangeKind
-from gpud.agent.regression.detector.reference import largest_gain, split_in_time
+from gpud.agent.regression.detector.reference import largest_gain
 from gpud.agent.regression.detector.share import moved
 from gpud.core.stats import quantile
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpud.agent.regression.detector.intake import Intake
     from gpud.agent.regression.detector.reference import Reference
 
-FEWEST_EITHER_SIDE = 3
+FEWEST_AFTER = 3
 DRIFTING = 0.6
 """A change whose beginning has less than this of what its end has came little by little."""
 
@@ -48,7 +48,7 @@ class Trial(msgspec.Struct, dict=True):
 
     def finding(self, level: SpeedLevel, intake: Intake) -> LevelChange | None:
         """Look at all that the new driver brought, if it is time to; give a confirmed change."""
-        m, before = level.own, self.before
+        m, before = level.count, self.before
         if not intake.is_look(m):
             return None
         values = level.latest(m)
@@ -74,7 +74,7 @@ class Trial(msgspec.Struct, dict=True):
 def change(level: SpeedLevel, intake: Intake) -> LevelChange | None:
     """Look for a change under the same driver; the shortest window that confirms it wins."""
     for m, least in parameters.WINDOWS:
-        if level.own < m or not intake.fills_window(m):
+        if level.count < m or not intake.fills_window(m):
             continue
         reference = level.reference(without=m)
         if reference is None or min(len(level.ref), level.count - m) < m:
@@ -114,7 +114,7 @@ def _finding(
 def _mixture(level: SpeedLevel, intake: Intake) -> LevelChange | None:
     """Look for more or fewer visits to the slow one of two states whose flag is not known."""
     m = parameters.SHARE_WINDOW
-    if level.own < m or not intake.fills_window(m):
+    if level.count < m or not intake.fills_window(m):
         return None
     reference = level.reference(without=m)
     if reference is None or len(reference.centres) == 1:
@@ -150,14 +150,17 @@ def _confirmed(reference: Reference, window: Sequence[float], shift: float, leas
 
 def _placed(level: SpeedLevel, reference: Reference, m: int, shift: float) -> LevelChange | None:
     """Find where the change began; None if little is left of it from there on."""
-    points = level.points(min(3 * m + 60, max(level.own, m + 4)))
+    points = level.points(min(3 * m + 60, max(level.count, m + 4)))
+    sign = math.copysign(1, shift)
     residuals = reference.residuals([point.y for point in points])
-    cut = split_in_time(residuals, max(FEWEST_EITHER_SIDE, min(m // 4, len(points) // 4)))
+    middle = reference.centred.median + shift / 2
+    nearer = [float((residual - middle) * sign > 0) for residual in residuals]
+    cut = largest_gain(nearer, max(FEWEST_AFTER, min(m // 4, len(points) // 4)))
     after = [point.y for point in points[cut:]]
     third = max(1, len(after) // 3)
     early, late = reference.located(after[:third]).mean, reference.located(after[-third:]).mean
     finding = _finding(ChangeKind.STEP, reference, points[cut:])
-    if finding.shift * shift <= 0 or abs(finding.shift) < parameters.PLACED_LEAST:
+    if finding.shift * sign < parameters.PLACED_LEAST:
         return None
-    slowly = early * math.copysign(1, finding.shift) < DRIFTING * abs(late)
+    slowly = early * sign < DRIFTING * abs(late)
     return replace(finding, kind=ChangeKind.DRIFT) if slowly else finding

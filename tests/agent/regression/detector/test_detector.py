@@ -198,15 +198,6 @@ def test_change_without_an_update_needs_another_stream_to_confirm_it() -> None:
     assert not confirmed(step, [other])
 
 
-def test_level_that_comes_back_is_taken_up_again() -> None:
-    feed = Feed()
-    feed.level(1, 500)
-    feed.level(1.6, 300)
-    feed.level(1, 300)
-    assert feed.detector.level.count > 500
-    assert feed.detector.level.own == 300
-
-
 def test_two_power_states_do_not_hide_an_effect_larger_than_half_their_distance() -> None:
     feed = Feed()
     for factor, count, driver in ((1, 600, OLD), (1.35, 150, NEW)):
