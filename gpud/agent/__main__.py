@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import sys
 from pathlib import Path
@@ -35,6 +36,7 @@ def main() -> int:
     # structlog would take rich with it, for tracebacks on a terminal that the agent never draws:
     # 3 MB of the 64 and 60 modules. None is how an import is told that there is nothing.
     sys.modules["rich"] = None  # type: ignore[assignment]
+    gc.disable()  # compose enables it: a search for cycles among what is imported finds few
     from gpud.agent import compose
 
     # What is kept is written and summed up in a thread. Python lets it compute for 5 ms each time

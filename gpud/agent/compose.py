@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 CONTAINERS_S: Final = 30.0
 """A container measures every six hours; its run is shown at once and stored after so long."""
 HTTP_CLOSE_S: Final = 2.0
+FREEZE_S: Final = 1.0
+"""After the start: whoever asked meanwhile has an answer."""
 SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 SHORTAGE_EVERY_S: Final = 60.0
 
@@ -182,15 +184,13 @@ class Agent:
         """Run all jobs and tasks until ``stop``, then close every part in order."""
         with contextlib.suppress(OSError):  # the first run says why its lock cannot be opened
             self.launcher.look()
-        self._plan()
-        self.schedule.start()
         tasks = [
             asyncio.create_task(self.schedule.task(name, work), name=name)
             for name, work in self._tasks().items()
         ]
-        # What is here by now stays, and to search all of it for cycles takes 30 ms of everybody.
-        gc.collect()
-        gc.freeze()
+        self._plan()
+        self.schedule.start()
+        asyncio.get_running_loop().call_later(FREEZE_S, _freeze)
         log.info("agent_started", version=gpud.__version__, pid=os.getpid())
         await self.stop.wait()
         self.schedule.stop()
@@ -228,8 +228,9 @@ class Agent:
         every(files.EVERY_S, "settings", self._look_at_settings, rests=False)
 
     def _tasks(self) -> dict[str, Work]:
-        """Name the tasks: consumers of queues and servers, the listener last."""
+        """Name the tasks: the listener, consumers of queues, and the socket."""
         return {
+            "http": self._http().run,
             "tick": self._ticks,
             "changes": self.changes.run,
             "minutes": self.minutes.run,
@@ -240,7 +241,6 @@ class Agent:
             "alerts": self._delivery().run,
             "report": lambda: files.write_status(self.own, self.board, now),
             "socket": self._socket().run,
-            "http": self._http().run,
         }
 
     def _telemetry(self) -> Collection:
@@ -330,9 +330,16 @@ class Agent:
                 self.changes.compare()
 
 
+def _freeze() -> None:
+    """Keep what is here by now: to search all of it for cycles takes 30 ms of everybody."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
 async def _end(tasks: list[asyncio.Task[None]]) -> None:
-    """Give the listener, the last one, time to close; then cancel what still runs."""
-    listener = tasks.pop()
+    """Give the listener, the first one, time to close; then cancel what still runs."""
+    listener = tasks.pop(0)
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(listener, HTTP_CLOSE_S)
     for task in tasks:

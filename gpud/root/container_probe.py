@@ -36,7 +36,7 @@ from gpud.core.report import (
 )
 from gpud.core.sample import Failure, Reason
 from gpud.core.toolkit import CDI_KIND, PROGRAMS, ToolkitFacts, judged
-from gpud.root import daemonconfig, process
+from gpud.root import daemonconfig, drop
 from gpud.root.container_output import explained, parsed
 from gpud.root.containers import ContainerJob, Task, TaskResult
 
@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
     """Do one job and print its result; the exit code is 0 whenever there is a result."""
     job = msgspec.json.decode(argv[0], type=ContainerJob)
     resource.setrlimit(resource.RLIMIT_AS, (LARGEST_MEMORY, LARGEST_MEMORY))
-    process.prctl(process.PR_SET_PDEATHSIG, signal.SIGKILL)
+    drop.prctl(drop.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != job.parent:
         return 1  # the supervisor died before the line above took hold
     sys.stdout.buffer.write(msgspec.json.encode(perform(job)))

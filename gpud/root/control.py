@@ -24,7 +24,7 @@ from gpud.core.errors import AlreadyRunning, GpudError
 from gpud.core.text import escaped
 from gpud.install.places import SYSTEMD, UNIT, UNIT_ENABLED
 from gpud.root import agent as agents
-from gpud.root import files, lock, owner, process
+from gpud.root import drop, files, lock, owner, process
 from gpud.root.conditions import PATH
 from gpud.root.dockerd import LARGEST_LOG
 from gpud.root.supervisor import Supervisor
@@ -92,7 +92,7 @@ def run(
             config_path=config_path,
         )
         with contextlib.suppress(OSError):
-            process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)
+            drop.prctl(drop.PR_SET_CHILD_SUBREAPER, 1)
         supervisor = Supervisor(settings, agent, held)
         ready()
         return supervisor.loop()

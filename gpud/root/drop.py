@@ -5,7 +5,8 @@ cannot reach (a checkout below ``/root``, mode 0700) is shown to it alone: in a 
 its own the blocking directory is covered by an empty one and only what is needed is mounted inside,
 as systemd does with ``ProtectHome=tmpfs`` and ``BindPaths=``.
 
-Standard library only. Exit code 126 when it cannot drop; it never runs the command as root then.
+Standard library only, and as little of it as it takes: each start of the agent waits for it. Exit
+code 126 when it cannot drop; it never runs the command as root then.
 """
 
 from __future__ import annotations
@@ -17,27 +18,47 @@ import grp
 import os
 import pwd
 import signal
+import struct
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpud.core.text import escaped
-from gpud.root.process import (
-    PR_CAPBSET_DROP,
-    PR_SET_NO_NEW_PRIVS,
-    PR_SET_PDEATHSIG,
-    drop_capabilities,
-    prctl,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 CANNOT = 126
+PR_SET_PDEATHSIG = 1
+PR_CAPBSET_DROP = 24
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+CAPABILITY_VERSION_3 = 0x20080522
 CLONE_NEWNS = 0x00020000
 MS_BIND, MS_REC, MS_SLAVE = 0x1000, 0x4000, 0x80000
 MS_NOSUID, MS_NODEV = 0x2, 0x4
 O_PATH: int = os.O_PATH
+
+
+def prctl(option: int, value: int) -> None:
+    """Set one attribute of the calling process.
+
+    Errors: ``OSError`` with the kernel's errno.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"prctl({option}): {os.strerror(code)}")
+
+
+def drop_capabilities() -> None:
+    """Empty the permitted, effective and inheritable set, and with them the ambient one.
+
+    Errors: ``OSError``.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.capset(struct.pack("=Ii", CAPABILITY_VERSION_3, 0), bytes(24)) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
 
 
 def main(argv: Sequence[str]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
 import signal
@@ -20,11 +19,6 @@ from gpud.root.dockerd_facts import Activity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-PR_SET_PDEATHSIG = 1
-PR_CAPBSET_DROP = 24
-PR_SET_CHILD_SUBREAPER = 36
-PR_SET_NO_NEW_PRIVS = 38
-CAPABILITY_VERSION_3 = 0x20080522
 TICKS = os.sysconf("SC_CLK_TCK")
 ACCEPTS = 0x10000  # __SO_ACCEPTCON in /proc/net/unix
 LISTENING = 1 << 10  # TCP_LISTEN
@@ -40,27 +34,6 @@ READ_EVERY_S = 0.02
 """An idle Go program runs for a moment now and then; one that is starved of CPU stays in R."""
 RELAY = "docker-proxy"
 """dockerd's child for a published port: the traffic of a container is no work of dockerd's."""
-
-
-def prctl(option: int, value: int) -> None:
-    """Set one attribute of the calling process.
-
-    Errors: ``OSError`` with the kernel's errno.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"prctl({option}): {os.strerror(code)}")
-
-
-def drop_capabilities() -> None:
-    """Empty the permitted, effective and inheritable set, and with them the ambient one.
-
-    Errors: ``OSError``.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.capset(struct.pack("=Ii", CAPABILITY_VERSION_3, 0), bytes(24)) != 0:
-        raise OSError(ctypes.get_errno(), "capset")
 
 
 def ref(pid: int) -> ProcessRef | None:

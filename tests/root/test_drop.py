@@ -145,3 +145,9 @@ def test_needed_place_that_does_not_exist_blocks_no_user(tmp_path: Path) -> None
     user = pwd.getpwnam("nobody")
     tmp_path.chmod(0o755)
     assert blockers([tmp_path / "absent/etc/gpud"], user).keys() <= set(tmp_path.parents)
+
+
+def test_way_down_loads_no_library() -> None:
+    line = [sys.executable, "-I", "-c", "import sys, gpud.root.drop; print(*sys.modules)"]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert not {"msgspec", "typing_extensions", "structlog", "inspect"} & set(done.stdout.split())

@@ -17,8 +17,9 @@ from gpud.core.text import escaped
 from gpud.show.view import text
 from gpud.verbs import logs as verb
 from tests.e2e.program import program
-from tests.terminals import ENVIRONMENT, LIMIT_S, window
+from tests.terminals import ENVIRONMENT, window
 from tests.verbs.homes import Ran, called, gpud, started
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from pathlib import Path
