@@ -54,6 +54,8 @@ def configure(file: Path, *, level: str, terminal: bool = True) -> None:
         handler.close()
     root.setLevel(level.upper())
     logging.getLogger("apscheduler").setLevel(logging.ERROR)  # it reports every run it starts
+    # The schedule logs what fails; that a job ended with the agent before it began is no failure.
+    logging.getLogger("apscheduler.executors").setLevel(logging.CRITICAL)
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, root.level))  # this, each start
     lines = structlog.dev.ConsoleRenderer(
         colors=sys.stderr.isatty(), pad_event_to=28, exception_formatter=_short_traceback

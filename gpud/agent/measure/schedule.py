@@ -169,7 +169,7 @@ class Schedule:
         still coming up.
         """
         earliest = datetime.now(MONOTONIC) + timedelta(seconds=rest_s)
-        for job in map(self._scheduler.get_job, self._resting):
+        for job in filter(None, map(self._scheduler.get_job, self._resting)):  # none after the end
             due = job.next_run_time - timedelta(seconds=paused_s)
             if due < earliest:
                 self._late[job.id] = earliest

@@ -6,17 +6,22 @@ import asyncio
 import statistics
 import time
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 from apscheduler.events import EVENT_JOB_MAX_INSTANCES
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpud import logs
 from gpud.agent.measure.schedule import MONOTONIC, Every, Schedule
 from gpud.agent.state.board import Board
 from gpud.core.health import Level
 from tests import snapshots
 from tests.waiting import LIMIT_S
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 """Patience for what should come at once: two cores are shared with everything else."""
@@ -64,6 +69,23 @@ async def test_after_a_night_asleep_a_missed_run_is_made_up_for_once() -> None:
     assert_next(schedule, 60, since)
     assert job.runs == 1
     schedule.stop()
+
+
+async def test_end_logs_nothing_of_a_job_not_begun_and_a_pause_after_it_moves_none(
+    tmp_path: Path,
+) -> None:
+    logs.configure(tmp_path / "agent.log", level="info", terminal=False)
+    schedule, job = Schedule(Board(snapshots.bare())), Counted()
+    schedule.every(60, "job", job.run, first_after_s=0)
+    schedule.start()
+    schedule.stop()
+    ended = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(ended.set_result, None)  # after what both have put there
+    await ended
+    schedule.after_pause(HOUR_S, rest_s=1)
+    await asyncio.sleep(0)
+    assert job.runs == 0
+    assert "CancelledError" not in (tmp_path / "agent.log").read_text()
 
 
 async def test_a_run_that_goes_on_across_a_night_is_followed_by_the_one_that_was_missed() -> None:
