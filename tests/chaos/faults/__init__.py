@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
@@ -70,6 +71,14 @@ def kill(victims: Iterable[Process], number: signal.Signals = signal.SIGKILL) ->
     for victim in victims:
         with contextlib.suppress(ProcessLookupError):
             os.kill(victim.pid, number)
+
+
+def soon(condition: Callable[[], object], within_s: float) -> bool:
+    """Wait until something is so; False where it is not within that time."""
+    deadline_s = time.monotonic() + within_s
+    while not (answer := condition()) and time.monotonic() < deadline_s:
+        time.sleep(0.2)
+    return bool(answer)
 
 
 def load() -> dict[str, Fault]:

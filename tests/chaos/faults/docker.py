@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tests.chaos.faults import Damage
 
 SOCKET = "unix:///run/docker.sock"
+SOCKET_LOST_WITHIN_S = 4.0
+"""The other one takes the name of the socket along where it had bound that in our place."""
+FILE = "/etc/docker/daemon.json"
 MISCONFIGURED = {
     "cut_short": ('{"debug": tru', "config_invalid"),
     "unknown_key": ('{"debgu": true}', "config_invalid"),
@@ -51,11 +54,12 @@ def dockerd_stopped(distro: Distribution, chance: random.Random) -> Damage:
 @fault()
 def dockerd_misconfigured(distro: Distribution, chance: random.Random) -> Damage:
     text, reason = MISCONFIGURED[chance.choice(sorted(MISCONFIGURED))]
-    file = distro.path("/etc/docker/daemon.json")
-    file.write_text(text)
+    distro.path(FILE).write_text(text)
     kill(distro.named("dockerd"))
     yield notice("dockerd", reason)
-    file.write_text(json.dumps(DAEMON))
+    distro.path(FILE).write_text(json.dumps(DAEMON))
+    if reason == "port_taken":  # with a second fault it may be dockerd that has the port
+        kill(distro.named("dockerd"), signal.SIGTERM)
 
 
 @fault()
@@ -72,6 +76,10 @@ def dockerd_replaced(distro: Distribution, chance: random.Random) -> Damage:
         lambda: not [p for p in distro.processes() if "strange" in p.command],
         "the end of the other dockerd",
     )
+    if (
+        distro.dockerd().get("reason") == "socket_gone"
+    ):  # the other one took the socket's name along
+        kill(distro.named("dockerd"), signal.SIGTERM)  # the fix that is named
 
 
 @fault()

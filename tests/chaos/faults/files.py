@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from typing import TYPE_CHECKING
 
-from tests.chaos.faults import fault, kill, notice
+from tests.chaos.faults import fault, kill, notice, soon
 from tests.chaos.faults.processes import agents
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ LOCKER = (
     "sys.stdin.read()\n"
 )
 NAMED_LATE_S = 20.0
+"""Another fault may keep the agent from its start for a while."""
 EMPTIED = (
     f'import sqlite3; sqlite3.connect("{STATE}/gpud.db").execute("PRAGMA wal_checkpoint(TRUNCATE)")'
 )
@@ -60,9 +60,7 @@ def history_corrupt(distro: Distribution, chance: random.Random) -> Damage:
             file.write(chance.randbytes(4096))
     yield notice("store", "corrupt_set_aside") if whole else None
     if whole:
-        deadline_s = time.monotonic() + NAMED_LATE_S
-        while distro.health().get("store") is None and time.monotonic() < deadline_s:
-            time.sleep(0.2)  # where another fault keeps the agent from its start for a while
+        soon(lambda: distro.health().get("store"), NAMED_LATE_S)
         distro.root("/opt/gpud/bin/gpud restart")  # the fix that is named
     else:
         distro.root(f"/opt/gpud/bin/gpud down; rm -f {STATE}/gpud.db*; /opt/gpud/bin/gpud up")
