@@ -47,7 +47,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "ping_timeout_s": 1.0,
         "hung_after_s": 2.0,
         "kill_after_s": 1.5,
-        "start_timeout_s": 10.0,
+        "start_timeout_s": 25.0,  # dockerd waits 15 s where its API is open without TLS
         "backoff_max_s": 2.0,
     },
     "probes": only("cpu_call", "launch"),
