@@ -30,6 +30,9 @@ def opened(path: str | Path, flags: int = 0) -> BinaryIO:
             raise NotRegularError(errno.EINVAL, "it is not a regular file")
         again = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
         return open(os.open(f"/proc/self/fd/{place}", again), "rb")  # noqa: PTH123  # of a descriptor
+    except OSError as error:
+        error.filename = str(path)  # for whoever mends it
+        raise
     finally:
         os.close(place)
 
