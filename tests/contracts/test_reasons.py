@@ -17,11 +17,30 @@ MARK = "<!-- reasons -->"
 
 
 def table() -> str:
+    """A row for each reason with a CUresult, and one for the others of each severity."""
     lines = ["| Reason | Severity | CUresult |", "|---|---|---|"]
+    without: dict[str, list[str]] = {}
     for reason in Reason:
-        codes = ", ".join(str(code) for code in sorted(MEANING) if MEANING[code][0] is reason)
-        lines.append(f"| `{reason}` | {SEVERITY[reason].name.lower()} | {codes} |")
+        severity = SEVERITY[reason].name.lower()
+        codes = sorted(code for code in MEANING if MEANING[code][0] is reason)
+        if codes:
+            listed = "all others of cuda.h" if reason is Reason.INVALID_CALL else ranges(codes)
+            lines.append(f"| `{reason}` | {severity} | {listed} |")
+        else:
+            without.setdefault(severity, []).append(f"`{reason}`")
+    lines += [f"| {', '.join(names)} | {severity} | |" for severity, names in without.items()]
     return "\n".join(lines)
+
+
+def ranges(codes: list[int]) -> str:
+    """Write 1, 2, 3, 7 as "1-3, 7"."""
+    groups: list[list[int]] = []
+    for code in codes:
+        if groups and code == groups[-1][-1] + 1:
+            groups[-1].append(code)
+        else:
+            groups.append([code])
+    return ", ".join(str(g[0]) if len(g) == 1 else f"{g[0]}-{g[-1]}" for g in groups)
 
 
 def test_the_document_lists_every_reason(request: pytest.FixtureRequest) -> None:

@@ -18,7 +18,6 @@ from gpud.root.dockerd_facts import (
     StartCondition,
     last_words,
     plain,
-    shortened,
 )
 from gpud.root.dockerd_rules import (
     RULES,
@@ -110,13 +109,12 @@ def table(name: str) -> list[str]:
 
 
 def row(cause: DockerdCause, mark: str = "") -> str:
-    words = shortened(cause.detail, 130)
-    ends = cause.ends_when() or "`gpud restart` only"
-    return f"| `{cause.slug}` | {words.replace('|', '/')}{mark} | {cause.fix} | {ends} |"
+    watched = ", ".join(watch for watch in StartCondition if watch in cause.watch)
+    return f"| `{cause.slug}`{mark} | {cause.fix} | {watched or '`gpud restart` only'} |"
 
 
 def rows() -> list[str]:
-    """One row a cause: told by its first recording, those of 20.10 before those of later ones."""
+    """One row a cause; a mark where only versions after 20.10 are recorded."""
     result: dict[str, str] = {}
     for capture in CAPTURES:
         cause = explain(lines_of(capture))

@@ -50,7 +50,7 @@ class _Version(msgspec.Struct, rename="pascal"):
 
 @check(100, "dockerd", may_block=True)  # Docker's socket
 def docker(machine: Machine) -> Finding:
-    """Owner, version and state, a broken daemon.json, Docker Desktop beside an engine."""
+    """Owner, version, state, daemon.json, Docker Desktop beside an engine."""
     program = machine.program("dockerd")
     report = _reported(machine)
     if report is not None and report.up is not None:
@@ -115,7 +115,7 @@ def _by_socket(machine: Machine, program: str | None) -> Finding:
 
 @check(110, "docker access", may_block=True)  # Docker's socket
 def docker_access(machine: Machine) -> Finding:
-    """Whether you may use Docker's socket in this session; membership equals root."""
+    """Whether you may use Docker's socket now."""
     host, person = machine.environ.get("DOCKER_HOST", ""), machine.person
     if host and not _own_socket(machine, host):
         return ok(f"DOCKER_HOST={host}: your docker speaks to another one than gpud's")
@@ -155,7 +155,7 @@ def _own_socket(machine: Machine, host: str) -> bool:
 
 @check(120, "live-restore")
 def live_restore(machine: Machine) -> Finding:
-    """Whether containers survive a restart of dockerd; advised, never switched on unasked."""
+    """Whether containers survive a restart of dockerd."""
     report = _reported(machine)
     if report is None:
         return unknown("not known without a running gpud", "gpud up")
@@ -172,7 +172,7 @@ def live_restore(machine: Machine) -> Finding:
 
 @check(130, "container toolkit")
 def toolkit(machine: Machine) -> Finding:
-    """The NVIDIA Container Toolkit, as root found it and as a container that uses the GPU did."""
+    """The NVIDIA Container Toolkit, and a GPU container."""
     if machine.root is None:
         return unknown("not known without a running gpud", "gpud up")
     containers = machine.root.containers

@@ -34,7 +34,7 @@ _LOADED = re.compile(r"NVRM version:.*?\s(\d{3,4}\.\d{1,3}(?:\.\d{1,3})?)\s")
 
 @check(60, "/dev/dxg")
 def dxg(machine: Machine) -> Finding:
-    """The GPU's device is there and may be opened; on plain Linux NVIDIA's own."""
+    """The GPU's device, or NVIDIA's own on Linux."""
     if machine.wsl != "2":
         own = [name for name in machine.names("/dev") if name.startswith("nvidia")]
         where = "WSL 1 offers no GPU" if machine.wsl == "1" else "not WSL 2"
@@ -60,7 +60,7 @@ def dxg(machine: Machine) -> Finding:
 
 @check(90, "driver", may_block=True)  # Windows' driver store
 def driver(machine: Machine) -> Finding:
-    """The NVIDIA driver's version, its folders in Windows' store, and the module on plain Linux."""
+    """Version, folders in Windows' store, or Linux's module."""
     status = machine.agent
     if reason := _untold(machine):
         return reason
@@ -111,7 +111,7 @@ def _module(machine: Machine, status: Status) -> Finding | None:
 
 @check(95, "telemetry")
 def telemetry(machine: Machine) -> Finding:
-    """Source of the GPU's temperature, power and clocks, and why it is not a better one."""
+    """Source of temperature, power and clocks."""
     status, health = machine.agent, machine.health("nvml")
     if reason := _untold(machine):
         return reason

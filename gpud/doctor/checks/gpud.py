@@ -22,7 +22,7 @@ BROKEN = "mend that line; `gpud config check` reads the file again, `sudo gpud r
 
 @check(5, "gpud")
 def gpud(machine: Machine) -> Finding:
-    """Supervisor and agent run, and the parts that no other check is about."""
+    """Supervisor, agent, and parts without a check."""
     if machine.root is None:
         start = settings_files.start_command(machine.settings.home)
         if Path(machine.settings.run_dir, "stopped").exists():
@@ -56,7 +56,7 @@ def _parts(machine: Machine) -> Iterator[Finding]:
 
 @check(7, "settings")
 def settings(machine: Machine) -> Finding:
-    """Settings files: gpud can read them, knows every key, and shows nobody a secret."""
+    """Files are readable, keys known, secrets hidden."""
     home = machine.settings.home
     path = Path(config_path(home))
     if error := machine.settings_error:
@@ -79,7 +79,7 @@ def settings(machine: Machine) -> Finding:
 
 @check(115, GROUP)
 def users(machine: Machine) -> Finding:
-    """Group whose members may ask gpud without a password: history, alerts, probe, logs."""
+    """Group that may ask gpud: history, alerts, probe, logs."""
     person = machine.person
     if not machine.installed:
         return ok("a development run serves its own user")

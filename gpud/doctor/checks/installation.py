@@ -28,7 +28,7 @@ PROFILES = (".bash_profile", ".bash_login")
 
 @check(140, "sudo rule", may_block=True)  # sudo
 def sudo_rule(machine: Machine) -> Finding:
-    """Rule of gpud with exact commands, and no rule without a password that equals root."""
+    """Exact commands, and no other rule that equals root."""
     person = machine.person
     if person.uid == 0:
         return ok("you are root and need none")
@@ -98,7 +98,7 @@ def _too_wide(command: str, again: str) -> Finding | None:
 
 @check(160, "shell hook")
 def shell_hook(machine: Machine) -> Finding:
-    """Marked block in the login shell's own file: whole, current, once, and reached."""
+    """Block in the login shell's file: whole, current, reached."""
     shell = PurePosixPath(machine.person.login_shell).name
     if shell not in SNIPPETS:
         return advice(f"your shell is {shell or 'unknown'}: there is no hook for it", "gpud up")

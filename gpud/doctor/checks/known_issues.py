@@ -16,7 +16,7 @@ QUOTED = 400
 
 @check(98, "known faults")
 def known_issues(machine: Machine) -> Finding:
-    """Versions of kernel, WSL, Windows and driver, and what gpud saw here, against known faults."""
+    """Versions and what gpud saw, against known faults."""
     if machine.platform not in {Platform.WSL2, Platform.LINUX}:
         return ok("the catalogue is about WSL 2 and plain Linux")
     running = bool(machine.agent.started_s)

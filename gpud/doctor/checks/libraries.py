@@ -38,7 +38,7 @@ class LibraryFiles:
 
 @check(70, "libcuda", may_block=True)  # LD_LIBRARY_PATH may lead to a Windows drive
 def libcuda(machine: Machine) -> Finding:
-    """The file that is really loaded, its GPUs, and a stray libcuda or libnvidia-ml beside it."""
+    """The file loaded, its GPUs, stray libraries beside it."""
     library = _files(machine, CUDA, machine.settings.cuda.library)
     nvml = _files(machine, NVML, machine.settings.nvml.library)
     return combined(_offered(machine, library), _strays(machine, library) or _strays(machine, nvml))

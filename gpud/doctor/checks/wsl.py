@@ -17,7 +17,7 @@ MOST_USERS = 64
 
 @check(10, "WSL version")
 def wsl(machine: Machine) -> Finding:
-    """WSL 2, WSL 1, plain Linux or a container, with kernel and distribution."""
+    """WSL 2, WSL 1, Linux or container; kernel, distribution."""
     kernel = machine.kernel
     release = re.search(
         r'^PRETTY_NAME="?([^"\n]{1,80})', machine.text("/etc/os-release") or "", re.MULTILINE
@@ -42,7 +42,7 @@ def wsl(machine: Machine) -> Finding:
 
 @check(20, "systemd")
 def systemd(machine: Machine) -> Finding:
-    """On or off now and at the next start, gpud's unit, a `[boot] command` that fights it."""
+    """On or off, gpud's unit, a `[boot] command` against it."""
     return combined(_first_process(machine), _unit(machine))
 
 
@@ -83,7 +83,7 @@ def _first_process(machine: Machine) -> Finding:
 
 @check(30, "interop")
 def interop(machine: Machine) -> Finding:
-    """`[interop] enabled`, and whether Windows programs are registered with the kernel."""
+    """`[interop] enabled`, and Windows programs can start."""
     if not machine.wsl:
         return ok("not WSL: there is none")
     if machine.wsl_switch("interop", "enabled") is False:
@@ -103,7 +103,7 @@ def interop(machine: Machine) -> Finding:
 
 @check(40, "idle time-outs", may_block=True)  # a Windows drive
 def idle(machine: Machine) -> Finding:
-    """`instanceIdleTimeout` and `vmIdleTimeout` of Windows' .wslconfig against what keeps us."""
+    """`instanceIdleTimeout` and `vmIdleTimeout` of .wslconfig."""
     if machine.wsl != "2":
         return ok("not WSL 2: nothing stops this machine")
     if machine.wsl_switch("automount", "enabled") is False:
