@@ -25,7 +25,7 @@ FARTHEST_S: Final = 1e12
 """Of a moment, from 1970 in either direction: beyond every date that RFC 3339 can write."""
 MOST_NAMES: Final = 32
 EVENT_KINDS: Final = (*KINDS, GPU_SEEN, GPU_FORGOTTEN, *commands.KINDS, commands.PROBE_REQUESTED)
-_UNIX: Final = "as Unix seconds, or as 2023-11-14T22:13:20Z (a + is written %2B)"
+_UNIX: Final = "Unix seconds or 2023-11-14T22:13:20Z (+ as %2B)"
 
 Moment: TypeAlias = (
     Annotated[float, Meta(ge=-FARTHEST_S, le=FARTHEST_S)] | Annotated[datetime, Meta(tz=True)]
@@ -45,23 +45,15 @@ class TelemetryParameters(msgspec.Struct, frozen=True, kw_only=True):
         tuple[Name, ...],
         Meta(
             max_length=MOST_NAMES,
-            description=f"up to {MOST_NAMES} GPUs by UUID or number, or cpu; all if none is given",
+            description=f"up to {MOST_NAMES}, by UUID or number, or cpu; default all",
         ),
     ] = ()
     since: Annotated[
-        Moment | None,
-        Meta(description=f"from when on, {_UNIX}; a day before `until` where it is not given"),
+        Moment | None, Meta(description=f"begin, {_UNIX}; default a day before `until`")
     ] = None
-    until: Annotated[
-        Moment | None, Meta(description=f"until when, {_UNIX}; now where it is not given")
-    ] = None
+    until: Annotated[Moment | None, Meta(description=f"end, {_UNIX}; default now")] = None
     points: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=2000,
-            description="how many steps make up the range, 1 to 2000; 300 where not given",
-        ),
+        int, Meta(ge=1, le=2000, description="number of steps, 1 to 2000; default 300")
     ] = 300
 
 
@@ -73,23 +65,20 @@ class HistoryParameters(TelemetryParameters, frozen=True, kw_only=True):
     ]
     mode: Annotated[
         tuple[Name, ...],
-        Meta(
-            max_length=MOST_NAMES,
-            description=f"up to {MOST_NAMES} of its modes; all where none is given",
-        ),
+        Meta(max_length=MOST_NAMES, description=f"up to {MOST_NAMES} modes; default all"),
     ] = ()
 
 
 class EventParameters(msgspec.Struct, frozen=True):
     """Which events."""
 
-    since: Annotated[Moment | None, Meta(description=f"from when on, {_UNIX}")] = None
-    until: Annotated[Moment | None, Meta(description=f"until when, {_UNIX}")] = None
+    since: Annotated[Moment | None, Meta(description=f"begin, {_UNIX}")] = None
+    until: Annotated[Moment | None, Meta(description=f"end, {_UNIX}")] = None
     kind: Annotated[
         tuple[Kind, ...],
         Meta(
             max_length=MOST_NAMES,
-            description=f"only events of these kinds: {', '.join(EVENT_KINDS)}",
+            description=f"any of {', '.join(EVENT_KINDS)}",
         ),
     ] = ()
     limit: Annotated[
@@ -97,7 +86,7 @@ class EventParameters(msgspec.Struct, frozen=True):
         Meta(
             ge=1,
             le=MOST_EVENTS,
-            description=f"how many of the newest, 1 to {MOST_EVENTS}; 100 where not given",
+            description=f"the newest, 1 to {MOST_EVENTS}; default 100",
         ),
     ] = 100
 
@@ -105,15 +94,13 @@ class EventParameters(msgspec.Struct, frozen=True):
 class AlertParameters(msgspec.Struct, frozen=True):
     """Which alerts."""
 
-    since: Annotated[
-        Moment | None, Meta(description=f"also what fired at any time since then, {_UNIX}")
-    ] = None
+    since: Annotated[Moment | None, Meta(description=f"also what fired since, {_UNIX}")] = None
     limit: Annotated[
         int,
         Meta(
             ge=1,
             le=MOST_ROWS,
-            description=f"how many of the newest, 1 to {MOST_ROWS}; 100 where not given",
+            description=f"the newest, 1 to {MOST_ROWS}; default 100",
         ),
     ] = 100
 
