@@ -92,6 +92,7 @@ def main() -> int:
     if given.to is None:
         sys.stdout.write(text)
         return 0
+    given.to.parent.mkdir(parents=True, exist_ok=True)
     temporary = given.to.with_name(f".{given.to.name}.{os.getpid()}")
     temporary.write_text(text)
     temporary.replace(given.to)

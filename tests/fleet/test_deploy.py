@@ -67,7 +67,7 @@ def test_an_alert_goes_to_the_owner_of_the_machine(labels: str, receiver: str) -
 
 
 def test_a_list_becomes_targets_with_labels_and_the_usual_port(tmp_path: Path) -> None:
-    out = tmp_path / "lab.json"
+    out = tmp_path / "targets/lab.json"
     done = targets("list", FOLDER / "scrape/hosts.csv", "--to", out)
     assert (done.returncode, done.stderr) == (0, "")
     lab = {"site": "lab", "owner": "ada", "always_on": "true"}
@@ -76,7 +76,7 @@ def test_a_list_becomes_targets_with_labels_and_the_usual_port(tmp_path: Path) -
         {"targets": ["lab2.example:9945"], "labels": lab},
         {"targets": ["desk7.example:9945"], "labels": {"site": "berlin", "owner": "grace"}},
     ]
-    assert list(tmp_path.iterdir()) == [out]
+    assert list(out.parent.iterdir()) == [out]
 
 
 @pytest.mark.parametrize(
