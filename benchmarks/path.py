@@ -124,6 +124,7 @@ def main() -> int:
         measured(gpud, runs + 1)
         os.kill(agent, signal.SIGUSR2)
         until((folder / "gpud.agent").exists, "the agent's files")
+        until((folder / "gpud.child").exists, "the child's files, which it writes at its end")
         files = {
             name: (folder / name).read_text().splitlines() for name in ("gpud.child", "gpud.agent")
         }
