@@ -80,7 +80,8 @@ def test_every_name_and_link_on_a_page_leads_somewhere(page: Path, source: str) 
     text = page.read_text()
     for _, target in re.findall(r"\[(\w+)\]\((\w+\.md)\)", text):
         assert (RUNBOOKS / target).is_file()
-    words = re.findall(r"`\[?([a-z]+(?:_[a-z]+)*)\]?(?: = [^`]+)?`", METRIC.sub("", text))
+    name = r"`\[?(?:[a-z]+\.)?([a-z]+(?:_[a-z]+)*)\]?(?: = [^`]+)?`"
+    words = re.findall(name, METRIC.sub("", text))
     assert not [word for word in words if word not in source and word != "memory"]
     for line in re.findall(r"`(gpud [^`]+)`", text):
         assert shlex.split(line)
