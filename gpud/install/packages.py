@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from gpud.install.setup import Execution, Plan, Setup
 
+INTERRUPTED = Path("/var/lib/dpkg/updates")
 OPTIONS = ("-o", "DPkg::Lock::Timeout=120", "-o", "Acquire::Retries=3")
 
 
@@ -51,6 +52,8 @@ def _apt_get(setup: Execution, *words: str) -> None:
     # RUNLEVEL=1: without systemd, a package that brings a service does not start it.
     environ = ("env", "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")
     root = () if os.geteuid() == 0 else ("sudo", "--")
+    if INTERRUPTED.is_dir() and any(INTERRUPTED.iterdir()):  # apt-get installs nothing before this
+        setup.console.run(*root, *environ, "dpkg", "--configure", "-a")
     setup.console.run(*root, *environ, "apt-get", *OPTIONS, *words)
 
 

@@ -139,7 +139,7 @@ def test_same_command_ends_well_after_wsl_was_shut_down_in_the_middle_of_it(
         time.sleep(after_s)
     made.shutdown()
     made.boot()
-    repair = "sudo dpkg --configure -a && " if way == "package" else ""
+    repair = "sudo DEBIAN_FRONTEND=noninteractive dpkg --configure -a; " * (way == "package")
     with contextlib.nullcontext() if way == "wheelhouse" else connected(made):
         code, said = allowed(made).run(f"{repair}{WAYS[way]}")
         assert code == 0, said

@@ -81,6 +81,12 @@ def test_a_python_without_venv_gets_its_package_or_a_plain_error_or_takes_a_whee
 ) -> None:
     with fresh(light) as made:
         with_apt(made, 'echo "$@" >>/var/log/asked')
+        dpkg = made.root / "usr/local/sbin/dpkg"
+        dpkg.write_text(
+            '#!/bin/sh\necho dpkg "$@" >>/var/log/asked; rm /var/lib/dpkg/updates/0001\n'
+        )
+        dpkg.chmod(0o755)
+        made.well("touch", "/var/lib/dpkg/updates/0001")  # as a machine that stopped leaves it
         python = made.well("readlink", "-e", "/usr/bin/python3").strip()
         where = "import ensurepip; print(ensurepip.__path__[0])"
         made.well("rm", "-r", made.well(python, "-I", "-c", where).strip())
@@ -89,7 +95,10 @@ def test_a_python_without_venv_gets_its_package_or_a_plain_error_or_takes_a_whee
         assert f"would: apt-get install {package}\n" in made.well(*line, "--dry-run")
         told = made.run(*line)
         assert told.returncode == 1
-        assert f" {package}\n" in (made.root / "var/log/asked").read_text()
+        asked = (made.root / "var/log/asked").read_text()
+        assert asked.startswith("dpkg --configure -a\n")
+        assert asked.count("dpkg ") == 1
+        assert f" {package}\n" in asked
         assert f"error: {python} has no module ensurepip\n" in told.stderr
         assert f"{package} has it on Debian and Ubuntu" in told.stderr
         bashrc = (made.root / HOME[1:] / ".bashrc").read_bytes()
