@@ -72,21 +72,21 @@ class SocketServer:
 
     async def run(self) -> None:
         """Serve until cancelled. Errors: ``OSError`` when the socket cannot be made."""
-        listener = bound(self._folder, 0o600 if self._group is None else 0o666)
-        path = self._folder / SOCKET[-1]
-        made = path.stat()
-        server = await asyncio.start_unix_server(
-            self._connected, sock=listener, limit=LARGEST_REQUEST
-        )
-        try:
-            await asyncio.Event().wait()
-        finally:
-            server.close()
-            for task in self._tasks:
-                task.cancel()
-            with contextlib.suppress(OSError):
-                if os.path.samestat(path.stat(), made):  # else another agent has taken its place
-                    path.unlink()
+        with bound(self._folder, 0o600 if self._group is None else 0o666) as listener:
+            path = self._folder / SOCKET[-1]
+            made = path.stat()
+            server = await asyncio.start_unix_server(
+                self._connected, sock=listener, limit=LARGEST_REQUEST
+            )
+            try:
+                await asyncio.Event().wait()
+            finally:
+                server.close()
+                for task in self._tasks:
+                    task.cancel()
+                with contextlib.suppress(OSError):
+                    if os.path.samestat(path.stat(), made):  # else another agent has its place
+                        path.unlink()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

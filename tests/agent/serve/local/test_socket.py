@@ -409,3 +409,20 @@ async def test_contexts_of_another_program_are_counted_though_the_history_is_not
     with pytest.raises(StoreError):
         await anext(Actions(**parts).answer(ContextsRequest(count=7), 1000))
     assert contexts.used == 7
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_server_that_is_cancelled_while_it_starts_leaves_no_socket_open(
+    tmp_path: Path,
+) -> None:
+    nobody_asks: Any = None
+    before = descriptors()
+    task = asyncio.create_task(server.SocketServer(tmp_path, nobody_asks, None).run())
+    await asyncio.sleep(0)
+    assert descriptors() == before + 1
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert descriptors() == before
