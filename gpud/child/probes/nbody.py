@@ -31,12 +31,14 @@ SPEC = ProbeSpec(
     modes=("nbody",),
     budget_s=20.0,
     summary="FP32 arithmetic: all-pairs n-body, 20 flops an interaction",
-    version=3,
+    version=4,
 )
 
 FLOPS = 20
 RESIDENT = 4
-"""Blocks that every multiprocessor holds at once, enough to hide what an instruction waits for."""
+"""Blocks that every multiprocessor holds at once, as the kernel has it: they hide what an
+instruction waits for.
+"""
 MOST_BODIES = 65536
 """Milliseconds of work; a GPU that needs more bodies for its every block to be busy gets them."""
 DISTINCT = 4099
