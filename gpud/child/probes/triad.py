@@ -23,13 +23,17 @@ SPEC = ProbeSpec(
     modes=("triad",),
     budget_s=20.0,
     summary="device memory: STREAM triad on float4, two reads and one write counted",
-    version=3,
+    version=4,
 )
 
 ARRAYS = 3
 CHUNK = 4096
 CHUNKS = 16
-BLOCKS_PER_SM = 16
+BLOCKS_PER_SM = 128
+"""Many more than fit at once: blocks that begin one after the other keep what is read and written
+together close together. On an H100 that is 4 % quicker than 16 that drift apart; one block for each
+element is another 1 % quicker, and no block lasts long enough to read the SM clock by.
+"""
 ELEMENT = 16  # bytes of a float4
 
 
