@@ -20,7 +20,7 @@ static const struct variant variants[] = {
     {"ref_", "tensor", "tensor_128_128", 128, 128, 0, 256, 1, 48 << 10, false},
     {"ref_", "tensor", "tensor_128_256", 256, 128, 0, 256, 1, 96 << 10, false},
     {"ref_", "tensor", "tensor_256_128", 128, 256, 0, 256, 1, 96 << 10, false},
-    {"gpud_", "triad", "triad", 0, 0, 16, 256, 1, 0, false},
+    {"gpud_", "triad", "triad", 256, 0, 0, 256, 1, 0, false},
     {"gpud_", "nbody", "nbody", 256, 0, 0, 256, 1, 0, false},
     {"gpud_", "matmul", "matmul_128", 128, 128, 0, 16, 16, 0, false},
     {"gpud_", "matmul", "matmul", 64, 64, 0, 16, 16, 0, false},

@@ -27,6 +27,8 @@ static bool is_first_thread()
     gpud_begins[1] += readings;
 }
 
+[[maybe_unused]] static void linger() {}
+
 [[maybe_unused]] static void stamp_end()
 {
     if (!is_first_thread())
