@@ -48,8 +48,10 @@ esac
 SANITIZER = """\
 #!/bin/sh
 # Run what is to be looked at, and complain of one kernel under one tool.
-tool=$1 log=${3#--log-file=}
-shift 3
+while case $1 in --*) true ;; *) false ;; esac; do
+  case $1 in --tool=*) tool=$1 ;; --log-file=*) log=${1#--log-file=} ;; esac
+  shift
+done
 "$@" || exit
 if [ "$tool" = --tool=racecheck ]; then
   printf '%s\\n' '========= COMPUTE-SANITIZER' '========= Race at gpud_nbody+0x10' >"$log"
