@@ -139,7 +139,7 @@ def test_every_command_that_is_shown_exists_with_its_options(page: Path) -> None
 def test_every_metric_that_is_named_is_documented(page: Path) -> None:
     documented = set(_SERIES.findall((TOP / "docs/metrics.md").read_text()))
     documented |= {name.removesuffix(end) for name in documented for end in _MADE}
-    kernels = "".join(source.read_text() for source in TOP.glob("gpud/child/kernels/*.cu"))
+    kernels = "".join(each.read_text() for each in TOP.glob("gpud/child/kernels/*.ptx"))
     documented |= set(_SERIES.findall(kernels))
     for name in _SERIES.findall(page.read_text()):
         plain = {name, *(name.removesuffix(end) for end in _MADE)}
