@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud.core.report import DockerdReport
 from gpud.doctor.checks.docker import SocketState, docker, docker_access
 from tests.doctor.trees import (
     ADVICE,
@@ -21,6 +22,7 @@ from tests.doctor.trees import (
     expect,
     machine,
     program,
+    report,
 )
 
 if TYPE_CHECKING:
@@ -74,6 +76,12 @@ def test_dockerd_that_is_down_without_gpud_is_started_by_gpud(
     if with_program:
         program(tmp_path, "dockerd")
     expect(docker.look(machine(tmp_path, files, installed=installed)), verdict, words)
+
+
+def test_dockerd_that_gpud_leaves_alone_may_be_down(tmp_path: Path) -> None:
+    program(tmp_path, "dockerd")
+    off = report(DockerdReport(state="off", policy="off", up=None))
+    expect(docker.look(machine(tmp_path, LINUX, root=off)), OK, "gpud leaves it alone")
 
 
 @pytest.mark.parametrize(

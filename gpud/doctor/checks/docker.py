@@ -56,7 +56,7 @@ def docker(machine: Machine) -> Finding:
     if report is not None and report.up is not None:
         state = _by_report(report)
     else:
-        state = _by_socket(machine, program)
+        state = _by_socket(machine, program, watched=report is None)
     return combined(state, _broken_json(machine, program), _two_engines(machine, program))
 
 
@@ -97,8 +97,8 @@ def _by_report(report: DockerdReport) -> Finding:
     return problem(evidence, report.fix or "sudo gpud logs --component dockerd says more")
 
 
-def _by_socket(machine: Machine, program: str | None) -> Finding:
-    """Ask the socket where root reports nothing."""
+def _by_socket(machine: Machine, program: str | None, *, watched: bool) -> Finding:
+    """Ask the socket where root reports nothing. ``watched``: it would, if it ran."""
     state, version = ask_version(_socket_path(machine))
     if state is SocketState.ANSWERS:
         return ok(version or "up")
@@ -109,6 +109,8 @@ def _by_socket(machine: Machine, program: str | None) -> Finding:
         return problem("it listens and does not answer", fix)
     if program is None:
         return advice("there is no Docker on this machine", "sudo apt-get install docker.io")
+    if not watched:
+        return ok("down; gpud leaves it alone, as `[dockerd] policy` says")
     make = problem if machine.installed else advice
     return make("down, and gpud is not running", "gpud up")
 
