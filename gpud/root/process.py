@@ -120,9 +120,9 @@ def wait(process: ProcessRef, within_s: float) -> bool:
     return True if descriptor is None else _ended(descriptor, within_s)
 
 
-def wait_child(pid: int, within_s: float) -> bool:
-    """Wait until our own child can be reaped; False when time ran out."""
-    return _ended(os.pidfd_open(pid), within_s)
+def wait_child(pid: int, within_s: float) -> None:
+    """Wait until our own child can be reaped, or time runs out."""
+    _ended(os.pidfd_open(pid), within_s)
 
 
 def _ended(descriptor: int, within_s: float) -> bool:
