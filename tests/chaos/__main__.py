@@ -123,31 +123,33 @@ def report(record: Record) -> int:
 
 
 def summary(table: Sequence[dict[str, Any]]) -> list[str]:
-    """Lines of Markdown: each class alone and in pairs."""
+    """Lines of Markdown: how often each class was tried, alone and in pairs."""
     known = faults.load()
     by_class: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in table:
         for name in row["trial"]["faults"]:
             by_class[known[name].of].append(row)
     lines = [
-        "| Class | Alone | Well | Named after | Well after | In pairs | Well | Runs set aside |",
-        "|---|---|---|---|---|---|---|---|",
+        "| Class | Alone | Named after | Well after | In pairs |",
+        "|---|---|---|---|---|",
     ]
     for name, rows_of_it in sorted(by_class.items()):
         alone = [row for row in rows_of_it if len(row["trial"]["faults"]) == 1]
         pairs = [row for row in rows_of_it if len(row["trial"]["faults"]) > 1]
         cells = [
             f"`{name}`",
-            str(len(alone)),
-            str(sum(not row["broken"] for row in alone)),
+            _count(alone),
             _times(row["named_s"] for row in alone),
             _times(row["well_s"] for row in alone),
-            str(len(pairs)),
-            str(sum(not row["broken"] for row in pairs)),
-            str(sum(row["lost_runs"] for row in alone)),
+            _count(pairs),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def _count(trials: Sequence[dict[str, Any]]) -> str:
+    well = sum(not row["broken"] for row in trials)
+    return str(len(trials)) if well == len(trials) else f"{len(trials)}, {well} well"
 
 
 def _times(values: Iterator[float | None]) -> str:
