@@ -45,6 +45,8 @@ def main() -> None:
     parser.add_argument("--wheelhouse", type=Path, help="wheels, instead of the package index")
     parser.add_argument("folder", type=Path, nargs="?", default=Path.cwd(), metavar="FOLDER")
     given = parser.parse_args()
+    if given.wheelhouse is not None and not given.wheelhouse.is_dir():
+        parser.error(f"there is no directory {given.wheelhouse}")
     with tempfile.TemporaryDirectory(prefix="gpud-deb-") as name:
         tree = Path(name, "tree")
         wheels = tree / "usr/lib/gpud/wheels"
@@ -53,7 +55,8 @@ def main() -> None:
             for python in PYTHONS:
                 download(python, wheels, Path(name))
         for wheel in given.wheelhouse.glob("*.whl") if given.wheelhouse else ():
-            shutil.copy(wheel, wheels)
+            if not wheel.name.startswith("gpud-"):
+                shutil.copy(wheel, wheels)
         build = (sys.executable, "-I", "-m", "hatchling", "build", "-t", "wheel", "-d", wheels)
         subprocess.run(build, cwd=ROOT, check=True)
         fill(tree, next(wheels.glob("gpud-*.whl")).name.split("-")[1])

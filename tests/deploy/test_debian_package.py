@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.deploy.installing import USER, fresh, install, left_behind, uninstall
+from tests.deploy.installing import ROOT, USER, fresh, install, left_behind, uninstall
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.overlay import Machine
 
+PYTHON = (sys.executable, "-I", "-B")
 OWNER = "owner /usr/lib/gpud/install"
 
 
 @pytest.fixture(scope="module")
 def package(light: Path) -> Path:
-    build = [sys.executable, "-I", "-B", str(light / "checkout/deploy/debian/build.py")]
-    subprocess.run([*build, "--wheelhouse", light / "wheels", light], check=True)
+    shutil.copytree(light / "wheels", light / "with-an-older")
+    (light / "with-an-older/gpud-0.0.1-py3-none-any.whl").touch()
+    build = [*PYTHON, str(light / "checkout/deploy/debian/build.py")]
+    subprocess.run([*build, "--wheelhouse", light / "with-an-older", light], check=True)
     (made,) = light.glob("gpud_*.deb")
     return made
 
@@ -108,11 +113,32 @@ def test_package_that_is_removed_leaves_what_another_way_installed(
         refused = made.run("dpkg", "-i", str(package))
         assert refused.returncode == 1
         assert "error: there is no user nobody-here" in refused.stderr
-        assert "fix: sudo dpkg-reconfigure gpud asks again" in refused.stderr
         said = made.well("dpkg", "-P", "gpud")
         assert "deploy/install installed it, and it stays" in said
         assert made.well("gpud", "version").startswith("gpud ")
         assert (made.root / "etc/gpud/manifest").exists()
+
+
+def test_a_user_who_is_not_there_is_named_with_the_line_that_mends_it(
+    light: Path, package: Path
+) -> None:
+    with fresh(light) as made:
+        answer(made, "nobody-here")
+        refused = made.run("dpkg", "-i", str(package))
+        assert "error: there is no user nobody-here" in refused.stderr
+        (fix,) = re.findall(r"fix: (.*)", refused.stderr)
+        made.well("sh", "-ec", fix.replace("NAME", USER))
+        assert made.well("gpud", "version").startswith("gpud ")
+
+
+def test_wheelhouse_that_is_not_there_makes_no_package(tmp_path: Path) -> None:
+    build = [*PYTHON, str(ROOT / "deploy/debian/build.py")]
+    line = [*build, "--wheelhouse", str(tmp_path / "none"), str(tmp_path)]
+    ran = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr.splitlines()[-1]) == (
+        2,
+        f"deploy/build-deb: error: there is no directory {tmp_path}/none",
+    )
 
 
 @pytest.mark.soak
