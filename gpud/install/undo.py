@@ -61,6 +61,8 @@ class Removal:
 
     def run(self) -> bool:
         """Remove everything; False where something is left. Errors: ``InstallError``."""
+        if self.purge:
+            unit.check_state("run this without --purge, or move that out of the way")
         self.console.say("Removing gpud.")
         self.remove(f"the processes of gpud{' and its dockerd' if self.docker else ''}", self._stop)
         self._keep()

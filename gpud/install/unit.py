@@ -19,6 +19,7 @@ OTHERS: Final = [
     Path(place, "systemd/system/gpud.service")
     for place in ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib")
 ]
+OTHER: Final = "belongs to another project that is called gpud"
 OURS: Final = frozenset({"gpud.db", "machine-id", "cuda-cache"})
 """Of these the state directory has at least one once an agent has run."""
 
@@ -27,18 +28,22 @@ def check(setup: Setup) -> None:
     """Stop where another project of this name is, or systemd is not. Errors: ``InstallError``."""
     elsewhere = "keep one of the two on a machine: remove that one first"
     for path in filter(Path.exists, OTHERS):
-        raise InstallError(f"{path} belongs to another project that is called gpud", elsewhere)
-    with suppress(OSError):  # for root to look at
-        names = {path.name for path in STATE_DIR.iterdir()}
-        if names and not names & OURS and not manifest.lines():
-            what = "belongs to another project that is called gpud"
-            raise InstallError(f"{STATE_DIR} {what}: {min(names)!a} is not ours", elsewhere)
+        raise InstallError(f"{path} {OTHER}", elsewhere)
+    check_state(elsewhere)
     if setup.options.systemd and not SYSTEMD.is_dir():
         raise InstallError(
             "systemd is not the first process here, so that it starts no unit",
             "install without --systemd: a shell starts gpud. In WSL, systemd=true below [boot] in"
             " /etc/wsl.conf and wsl --shutdown switch systemd on",
         )
+
+
+def check_state(fix: str) -> None:
+    """Stop where the state is another project's. Errors: ``InstallError``."""
+    with suppress(OSError):  # for root to look at
+        names = {path.name for path in STATE_DIR.iterdir()}
+        if names and not names & OURS and not manifest.lines():
+            raise InstallError(f"{STATE_DIR} {OTHER}: {min(names)!a} is not ours", fix)
 
 
 def steps(setup: Setup) -> Plan:

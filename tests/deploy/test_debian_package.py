@@ -131,6 +131,19 @@ def test_a_user_who_is_not_there_is_named_with_the_line_that_mends_it(
         assert made.well("gpud", "version").startswith("gpud ")
 
 
+def test_purge_takes_nothing_of_another_project(light: Path, package: Path) -> None:
+    with fresh(light) as made:
+        for name in ("/var/lib/gpud/gpud.state", "/etc/gpud/other", "/var/log/gpud/other"):
+            made.well("install", "-D", "/etc/hostname", name)
+        before = made.changed()
+        answer(made, USER)
+        refused = made.run("dpkg", "-i", str(package))
+        assert "belongs to another project" in refused.stderr
+        made.well("dpkg", "-P", "gpud")
+        left = {*before} - {*made.changed()}
+        assert not left
+
+
 def test_wheelhouse_that_is_not_there_makes_no_package(tmp_path: Path) -> None:
     build = [*PYTHON, str(ROOT / "deploy/debian/build.py")]
     line = [*build, "--wheelhouse", str(tmp_path / "none"), str(tmp_path)]

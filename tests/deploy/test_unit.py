@@ -153,3 +153,5 @@ def test_another_project_of_this_name_stops_an_installation_before_it_changes_an
         assert "keep one of the two" in told.stderr
         changed = {name for name, what in made.changed().items() if before.get(name) != what}
         assert changed <= {"var", "var/log", "var/log/gpud", "var/log/gpud/install.log", "opt"}
+        told = made.run(*uninstall(light, "--purge"))
+        assert (made.root / path[1:]).exists(), told.stdout + told.stderr
