@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from gpud.install.console import InstallError
-from gpud.install.places import CONFIG_DIR, MANIFEST, PACKAGE, fresh
+from gpud.install.places import MANIFEST, PACKAGE, fresh
 
 
 def lines() -> list[str]:
     """Return all lines in their order; none where there is no manifest."""
     try:
         return MANIFEST.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:
+    except (FileNotFoundError, PermissionError):
         return []
 
 
@@ -21,20 +21,13 @@ def values(kind: str) -> list[str]:
 
 def note(line: str) -> None:
     """Add a line that is not there yet."""
-    if not CONFIG_DIR.is_dir():
-        CONFIG_DIR.mkdir(0o755)
-        _append(f"dir {CONFIG_DIR}")
     if line not in lines():
-        _append(line)
+        _write([*lines(), line])
 
 
 def forget(line: str) -> None:
-    """Take a line out; an interruption leaves the manifest as it was."""
-    kept = [each for each in lines() if each != line]
-    text = "".join(f"{each}\n" for each in kept)
-    new = fresh(MANIFEST)
-    new.write_text(text, encoding="utf-8", errors="surrogateescape")
-    new.replace(MANIFEST)
+    """Take a line out."""
+    _write([each for each in lines() if each != line])
 
 
 def owner() -> str:
@@ -53,12 +46,16 @@ def refuse_package(command: str) -> None:
 
 def own(command: str) -> None:
     """Note which command installs and upgrades what is here, in place of the one before."""
-    for other in values("owner"):
-        if other != command:
-            forget(f"owner {other}")
-    note(f"owner {command}")
+    if values("owner") != [command]:
+        others = (each for each in lines() if not each.startswith("owner "))
+        _write([*others, f"owner {command}"])
 
 
-def _append(line: str) -> None:
-    with MANIFEST.open("a", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(f"{line}\n")
+def _write(kept: list[str]) -> None:
+    """Write all or nothing: the first half of a line may name a directory of somebody else's."""
+    if not MANIFEST.parent.is_dir():
+        MANIFEST.parent.mkdir(0o755)
+        kept = [f"dir {MANIFEST.parent}", *kept]
+    text, new = "".join(f"{each}\n" for each in kept), fresh(MANIFEST)
+    new.write_text(text, encoding="utf-8", errors="surrogateescape")
+    new.replace(MANIFEST)

@@ -14,10 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 NAMES: Final = (
-    "/usr/bin/python3.14",
-    "/usr/bin/python3.13",
-    "/usr/bin/python3.12",
-    "/usr/bin/python3.11",
+    *(f"/usr/bin/python3.{minor}" for minor in (14, 13, 12, 11)),
     "/usr/bin/python3",
     "/usr/local/bin/python3",
 )

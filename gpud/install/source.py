@@ -94,10 +94,9 @@ class Wheel:
 
     def installer(self) -> dict[str, bytes]:
         """Return the modules of this package."""
-        inside = {name: text for name, text in self.parts() if name.endswith(".py")}
         return {
             name: text
-            for name, text in inside.items()
+            for name, text in self.parts()
             if name == "gpud/__init__.py" or name.rpartition("/")[0] == "gpud/install"
         }
 

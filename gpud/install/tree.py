@@ -57,8 +57,7 @@ def steps(setup: Setup) -> Plan:
         build = f"build {TREE} with {setup.python} from deploy/requirements.txt (hashes checked)"
         yield PlanLine(f"  would: {build}")
         if setup.apprise:
-            apprise = "Apprise from deploy/requirements-apprise.txt (hashes checked)"
-            yield PlanLine(f"  would: {apprise}")
+            yield PlanLine("  would: Apprise from deploy/requirements-apprise.txt (hashes checked)")
         return
     yield from _build(setup, mark)
     _note_apprise(setup)
@@ -85,9 +84,8 @@ def fingerprint(python: Path, source: Source, *, apprise: bool) -> str:
     """Return a hash of everything that the tree is made from."""
     found = hashlib.sha256()
     version = output(python, "-I", "-c", "import sys; print(sys.version)") or ""
-    for name, text in (("python", version.encode()), ("apprise", b"%d" % apprise)):
-        found.update(b"%s %d\n%s" % (name.encode(), len(text), text))
-    for name, text in source.parts():
+    facts = ("python", version.encode()), ("apprise", b"%d" % apprise)
+    for name, text in (*facts, *source.parts()):
         found.update(b"%s %d\n%s" % (name.encode(), len(text), text))
     return found.hexdigest()
 

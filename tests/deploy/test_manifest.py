@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,22 @@ def test_interruption_while_a_line_is_taken_out_loses_no_other_line(
     manifest.forget("with apprise")
     assert file.read_text() == "tree /opt/gpud\n"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_line_that_the_disk_has_no_room_for_is_not_written_by_halves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``file /etc`` out of ``file /etc/sudoers.d/gpud`` would be removed some day."""
+    file = tmp_path / "manifest"
+    file.write_text("tree /opt/gpud\n")
+    monkeypatch.setattr(manifest, "MANIFEST", file)
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len("tree /opt/gpud\nfile /etc"), most))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            manifest.note("file /etc/sudoers.d/gpud")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+    assert manifest.lines() == ["tree /opt/gpud"]
+    manifest.note("file /etc/sudoers.d/gpud")
+    assert manifest.lines() == ["tree /opt/gpud", "file /etc/sudoers.d/gpud"]
