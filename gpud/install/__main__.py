@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -90,12 +91,15 @@ def guarded(action: Callable[[], int]) -> int:
     for name in ("TMPDIR", "TEMP", "TMP") if root else ():
         os.environ.pop(name, None)  # its owner could exchange what root makes there
     os.environ["PATH"] = ROOTS_PATH if root else os.environ.get("PATH", "/usr/bin:/bin") + SBIN
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.reconfigure(errors="backslashreplace")
     try:
         return action()
-    except InstallError as error:
-        print(f"error: {visible(str(error))}\n  fix: {visible(error.fix)}", file=sys.stderr)
+    except (InstallError, OSError) as error:  # a full disk; or who read what is printed is gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        fix = getattr(error, "fix", "let it be written there, with some room, then run this again")
+        with suppress(OSError):
+            print(f"error: {visible(str(error))}\n  fix: {visible(fix)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -137,15 +141,13 @@ def install(
 
     if containers_alone(given):
         os.execv(GPUD, containers(given))
-    apprise = with_apprise(given)
     place = Path("/run") if os.geteuid() == 0 else None  # root's own, where nobody puts a link
     with tempfile.TemporaryDirectory(prefix="gpud-install-", dir=place) as folder:
         scratch = Path(folder)
         if given.make_wheelhouse is not None:
             into = Path(given.make_wheelhouse).resolve()
-            make_wheelhouse(
-                Console(scratch / "log"), source, requirements(apprise=apprise), into, command
-            )
+            names = requirements(apprise=with_apprise(given))
+            make_wheelhouse(Console(scratch / "log"), source, names, into, command)
             return 0
         if wheels is None and given.wheelhouse is not None:
             if not Path(given.wheelhouse).is_dir():
@@ -160,7 +162,7 @@ def install(
             only_one()
             INSTALL_LOG.parent.mkdir(parents=True, exist_ok=True)
             log = INSTALL_LOG
-        console = Console(log)
+        console, apprise = Console(log), with_apprise(given)
         setup = Setup(given, command, console, source, person, python, scratch, apprise, wheels)
         return _carried_out(setup)
 
@@ -217,9 +219,9 @@ def uninstall(given: argparse.Namespace, command: str) -> int:
     """Remove what was installed. Errors: ``InstallError``."""
     from gpud.install.undo import Removal
 
-    manifest.refuse_package(command)
     os.chdir("/")
     only_one()
+    manifest.refuse_package(command)
     with tempfile.TemporaryDirectory(prefix="gpud-uninstall-", dir="/run") as folder:
         removal = Removal(given, Console(Path(folder, "log")))
         if removal.run():

@@ -164,19 +164,19 @@ def hooks(setup: Setup) -> Plan:
     """Plan for the block in the person's shell files, made as that person."""
     if setup.options.no_bashrc:
         return
-    login, person = setup.login, setup.person
+    login, person, log = setup.login, setup.person, setup.console.log
     kept = Path(person.pw_dir) / ".local/state/gpud"  # what the hook remembers
     if not people.there(kept):
         make = partial(people.run_as_user, setup.console, person, "mkdir", "-p", "--", kept)
         notes = (*_user_parents(login, kept), f"userstate {login} {kept}")
-        yield Step(str(kept), make, f"{setup.console.log} says why", notes)
+        failed = setup.left(f"{kept} could not be made; {log} says why. gpud starts without")
+        yield Step(str(kept), make, notes=notes, failed=failed)
     python = TREE / "bin/python"
     for file, snippet in people.hooks(person).items():
         if python.exists() and not people.block(person, python, "has", file, snippet).returncode:
             yield Done(str(file))
             continue
         made = "old" if people.there(file) else "new"
-        log = setup.console.log
         sorry = f"{file} could not be changed; {log} says why. Add {snippet} to it by hand"
         failures = len(setup.later)
         yield Step(

@@ -337,6 +337,52 @@ def test_a_tree_or_a_file_of_somebody_else_is_not_replaced(light: Path) -> None:
         assert theirs.read_text() == "of another program\n"
 
 
+def test_a_read_only_disk_a_reader_who_is_gone_and_a_closed_terminal_are_no_traceback(
+    small: Machine, light: Path
+) -> None:
+    read_only = "mount --bind $0 $0; mount -o remount,bind,ro $0; "
+    with fresh(light, small.changes) as made:
+        asked = install(light, "--no-start", "--no-bashrc")
+        for folder in ("/opt", "/run", "/var/log"):
+            line = ("unshare", "--mount", "sh", "-c", read_only + '"$@"', folder, *asked)
+            told = made.run(*line)
+            assert told.returncode == 1
+            assert f"error: [Errno 30] Read-only file system: '{folder}/" in told.stderr
+            assert "  fix: let it be written there" in told.stderr
+            assert "Traceback" not in told.stderr
+        told = made.run("bash", "-c", '"$0" "$@" | true; exit ${PIPESTATUS[0]}', *asked)
+        assert (told.returncode, "Traceback" in told.stderr) == (1, False)
+        assert made.well("sh", "-c", '"$0" "$@" >&- 2>&-', *asked) == ""
+
+
+def test_somebody_without_a_home_is_told_what_is_left_to_do(small: Machine, light: Path) -> None:
+    with fresh(light, small.changes) as made:
+        made.well("usermod", "--home", "/nonexistent", USER)
+        told = made.run(*install(light, "--no-start"))
+        assert (told.returncode, told.stderr) == (1, "")
+        for name in (".local/state/gpud", ".bashrc"):
+            assert f"left to do: /nonexistent/{name} could not be " in told.stdout
+
+
+def test_installation_that_waited_keeps_the_apprise_of_the_one_before(
+    small: Machine, light: Path
+) -> None:
+    hold = "echo held; until [ -e /tmp/go ]; do sleep 0.05; done"
+    with fresh(light, small.changes) as made:
+        before = made.start("flock", "/run/gpud-install.lock", "sh", "-c", hold)
+        assert before.stdout is not None
+        assert before.stdout.readline() == "held\n"
+        waits = made.start(*install(light, "--no-start"))
+        assert waits.stdout is not None
+        assert waits.stdout.readline() == "another installation is running; waiting for it\n"
+        with (made.root / "etc/gpud/manifest").open("a") as manifest:
+            manifest.write("with apprise\n")
+        made.well("touch", "/tmp/go")
+        said, _ = waits.communicate()
+        assert "packages of deploy/requirements.txt" in said, "Apprise is wanted too"
+        before.communicate()
+
+
 def test_the_sudo_rule_is_for_each_person_and_sudo_reads_it(small: Machine, light: Path) -> None:
     with fresh(light, small.changes) as made:
         for login in ("ALL", "FULLTIME"):  # sudoers would read them otherwise
