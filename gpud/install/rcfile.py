@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 
+EVERY = 0o777  # the mode of what is on a Windows drive, which may have no other
 BEGIN, END = b"# >>> gpud >>>", b"# <<< gpud <<<"
 JOINED = BEGIN + b" "
 """The first line of a block before which a line end was put, as the file did not end in one.
@@ -112,16 +113,14 @@ def read(path: str) -> "bytes | None":
 
 def write(path: str, text: bytes, old: "bytes | None") -> None:
     """Replace the file a link leads to, in one moment, with its mode."""
-    mode = 0o644
-    if old is not None:
-        seen = os.stat(path)  # noqa: PTH116
-        mode = seen.st_mode & 0o7777
-        if seen.st_uid != os.getuid():
-            raise SystemExit(f"{path!a} belongs to somebody else")
+    seen = None if old is None else os.stat(path)  # noqa: PTH116
+    if seen and seen.st_uid != os.getuid():
+        raise SystemExit(f"{path!a} belongs to somebody else")
     os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
     fresh = path + ".gpud-new"
-    with open(fresh, "wb") as file:  # noqa: PTH123
-        os.fchmod(file.fileno(), mode)
+    with open(fresh, "xb") as file:  # noqa: PTH123
+        if seen and os.fstat(file.fileno()).st_mode & EVERY != EVERY:
+            os.fchmod(file.fileno(), seen.st_mode & 0o7777)
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
@@ -144,8 +143,8 @@ def main(verb: str, path: str, *snippets: str) -> int:
             return int(new != text)
     else:
         new = without(text)
-        if os.path.lexists(path + ".gpud-new"):  # of an interrupted run
-            os.unlink(path + ".gpud-new")  # noqa: PTH108
+    if os.path.lexists(path + ".gpud-new"):  # of an interrupted run
+        os.unlink(path + ".gpud-new")  # noqa: PTH108
     if verb == "drop" and not new and old is not None:
         os.unlink(path)  # noqa: PTH108
     elif new != text:

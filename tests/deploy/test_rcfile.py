@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -118,3 +121,30 @@ def test_a_device_or_a_fifo_in_place_of_the_file_is_refused(tmp_path: Path, snip
     assert "'/dev/null' is not a regular file" in told.stderr
     assert run("drop", link, snippet).returncode == 0, "it holds no block"
     assert Path("/dev/null").is_char_device()
+
+
+def test_what_lies_in_the_place_of_the_new_file_is_not_waited_for(
+    tmp_path: Path, snippet: Path
+) -> None:
+    file = tmp_path / ".bashrc"
+    os.mkfifo(tmp_path / ".bashrc.gpud-new")
+    assert run("add", file, snippet).returncode == 0
+    assert file.read_bytes() == BLOCK
+    assert {path.name for path in tmp_path.iterdir()} == {"snippet", ".bashrc"}
+
+
+def test_a_windows_drive_which_has_no_modes_takes_the_block(
+    tmp_path: Path, snippet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(descriptor: int, mode: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    def without_modes(descriptor: int) -> os.stat_result:
+        return os.stat_result([stat.S_IFREG | 0o777, *fstat(descriptor)[1:]])
+
+    file, fstat = tmp_path / ".bashrc", os.fstat
+    file.write_bytes(b"echo hi\n")
+    monkeypatch.setattr(os, "fchmod", refused)
+    monkeypatch.setattr(os, "fstat", without_modes)
+    assert rcfile.main("add", str(file), str(snippet)) == 0
+    assert file.read_bytes() == b"echo hi\n" + BLOCK
