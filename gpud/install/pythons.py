@@ -24,11 +24,8 @@ QUALIFIES: Final = "import sys; sys.exit(sys.version_info < (3, 11))"
 def trusted(path: Path) -> bool:
     """Return whether nobody but root can change a file or a directory on the way to it."""
     real = path.resolve()
-    for each in (real, *real.parents):
-        facts = each.stat()
-        if facts.st_uid != 0 or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            return False
-    return True
+    facts = (each.stat() for each in (real, *real.parents))
+    return not any(one.st_uid or one.st_mode & (stat.S_IWGRP | stat.S_IWOTH) for one in facts)
 
 
 def find(wheels: Iterable[Path] = ()) -> Path | None:

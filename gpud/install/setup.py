@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -179,10 +180,9 @@ def hidden(path: Path) -> bool:
 
 
 def _is(path: Path, text: bytes, mode: int) -> bool:
-    try:
-        facts = path.lstat()
-    except OSError:
+    if not os.path.lexists(path):
         return False
+    facts = path.lstat()
     same = (facts.st_uid, facts.st_gid, stat.S_IMODE(facts.st_mode)) == (0, 0, mode)
     return stat.S_ISREG(facts.st_mode) and same and path.read_bytes() == text
 
@@ -192,5 +192,8 @@ def removed(*paths: Path) -> None:
     for path in paths:
         if path.is_symlink() or not path.is_dir():
             path.unlink(missing_ok=True)
-        else:
+            continue
+        shutil.rmtree(path, ignore_errors=True)
+        if path.exists():  # what an interrupted run had started may have been at work there still
+            time.sleep(1.0)
             shutil.rmtree(path)
