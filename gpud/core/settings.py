@@ -262,7 +262,10 @@ def _decoded(text: bytes, origin: str) -> dict[str, Any]:
             fix="save the file as UTF-8",
         ) from error
     except ValueError as error:  # TOMLDecodeError, and int() of thousands of digits
-        raise ConfigError(f"{origin} is not valid TOML: {error}") from error
+        raise ConfigError(
+            f"{origin} is not valid TOML: {error}",
+            fix="mend that line; a file has each [table] and each key once",
+        ) from error
     except RecursionError as error:
         raise ConfigError(f"{origin} is nested too deeply") from error
 

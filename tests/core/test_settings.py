@@ -194,6 +194,13 @@ def test_what_is_wrong_in_secrets_toml_is_said_with_file_and_key(
     assert expected in str(caught.value)
 
 
+def test_table_that_stands_there_twice_has_a_fix() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(b"[http]\n[dockerd]\n[http]\nlisten = '127.0.0.1:1'\n", {})
+    assert "is not valid TOML" in str(caught.value)
+    assert "each [table] and each key once" in str(caught.value.fix)
+
+
 @given(st.binary(max_size=60))
 def test_no_bytes_end_in_anything_but_settings_or_a_refusal(text: bytes) -> None:
     try:
