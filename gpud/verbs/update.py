@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 NAME: Final = re.compile(r"gpud-(\d+(?:\.\d+)*)-py3-none-any\.whl")
 HEADING: Final = re.compile(r"^## \[(\d+(?:\.\d+)*)\]", re.MULTILINE)
-NO_INDEX: Final = "try again with a network, or gpud update --check --wheelhouse DIR"
+NO_INDEX: Final = (
+    "no public index has gpud yet: bring your checkout up to date, or name a folder of wheels, "
+    "gpud update --check --wheelhouse DIR"
+)
 OWN_WHEEL: Final = "pipx upgrade gpud, or pip install the wheel; then gpud install"
 WAYS: Final = {
     "deploy/install": "update the checkout, then deploy/install",
