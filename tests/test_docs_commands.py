@@ -58,7 +58,7 @@ ROWS: Final = {
     "test_gpud_runs_afterwards_and_an_upgrade_restarts_it_but_neither_dockerd_nor_containers",
     r"(/opt/gpud/)?deploy/uninstall( --purge)?": "deploy/test_uninstall.py::"
     "test_uninstall_without_purge_keeps_history_logs_and_changed_settings",
-    r"gpud (un)?install.*": "deploy/test_from_wheel.py::"
+    r"(~/.local/bin/)?gpud (un)?install.*": "deploy/test_from_wheel.py::"
     "test_wheel_in_an_own_environment_installs_itself_and_is_gone_again",
     r"pipx install .*|apt-get install( \S*gpud_\S*)?": "bare/test_four_ways.py::"
     "test_way_leads_to_figures_within_a_minute_and_the_next_day_docker_answers",
