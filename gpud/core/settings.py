@@ -264,7 +264,7 @@ def _decoded(text: bytes, origin: str) -> dict[str, Any]:
     except ValueError as error:  # TOMLDecodeError, and int() of thousands of digits
         raise ConfigError(
             f"{origin} is not valid TOML: {error}",
-            fix="mend that line; a file has each [table] and each key once",
+            fix="mend that line; each [table] and each key stands once; then `sudo gpud restart`",
         ) from error
     except RecursionError as error:
         raise ConfigError(f"{origin} is nested too deeply") from error

@@ -198,7 +198,7 @@ def test_table_that_stands_there_twice_has_a_fix() -> None:
     with pytest.raises(ConfigError) as caught:
         parse(b"[http]\n[dockerd]\n[http]\nlisten = '127.0.0.1:1'\n", {})
     assert "is not valid TOML" in str(caught.value)
-    assert "each [table] and each key once" in str(caught.value.fix)
+    assert "each [table] and each key stands once" in str(caught.value.fix)
 
 
 @given(st.binary(max_size=60))
