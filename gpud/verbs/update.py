@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -51,7 +52,7 @@ def run(options: argparse.Namespace, _: Place) -> int:
         newest = max(wheels_by_number)
         try:
             changes = Wheel(wheels_by_number[newest]).read("CHANGELOG.md").decode()
-        except (KeyError, zipfile.BadZipFile) as error:
+        except (KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
             raise GpudError(
                 f"{wheels_by_number[newest].name} is not of this project", fix=OWN_FOLDER
             ) from error

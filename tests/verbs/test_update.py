@@ -120,3 +120,18 @@ def test_index_that_gives_nothing_is_named_without_a_log_that_is_gone() -> None:
     assert "the index gave no wheel of gpud" in ran.stderr
     assert "fix: no public index has gpud yet" in ran.stderr
     assert "all of it is in" not in ran.stderr
+
+
+@pytest.mark.parametrize("first", [b"\xff\xfe no text", b"a damaged stream"])
+def test_damaged_wheel_is_named(first: bytes, tmp_path: Path) -> None:
+    wheel = tmp_path / "gpud-99.0.0-py3-none-any.whl"
+    text = first if first.startswith(b"\xff") else CHANGES.encode()
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"{INSIDE}/CHANGELOG.md", text)
+    if text is not first:
+        begins = 30 + len(f"{INSIDE}/CHANGELOG.md")
+        damaged = bytes(255 - byte for byte in wheel.read_bytes()[begins : begins + 40])
+        wheel.write_bytes(wheel.read_bytes()[:begins] + damaged + wheel.read_bytes()[begins + 40 :])
+    ran = check("--check", "--wheelhouse", str(tmp_path))
+    assert ran.returncode == 1
+    assert ran.stderr.startswith(f"gpud: {wheel.name} is not of this project\n  fix: ")
