@@ -74,7 +74,8 @@ class Removal:
                 f"there is no {places.MANIFEST}: what lies in the known places is removed"
             )
             for path in FILES:
-                self._path(str(path))
+                if path != TREE or (TREE / "deploy/uninstall").exists():  # else it is not ours
+                    self._path(str(path))
         for path in (
             *(places.fresh(each) for each in (*FILES, *SETTINGS, places.MANIFEST)),
             places.BUILD,

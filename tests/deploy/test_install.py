@@ -335,6 +335,9 @@ def test_a_tree_or_a_file_of_somebody_else_is_not_replaced(light: Path) -> None:
         assert "_gpud is there and was not made by this" in told.stdout
         made.well(*uninstall(light, "--purge"))
         assert theirs.read_text() == "of another program\n"
+        made.well("install", "-D", "/etc/hostname", "/opt/gpud/theirs")
+        made.well(*uninstall(light))  # once more, and now no manifest says what was made
+        assert (made.root / "opt/gpud/theirs").exists()
 
 
 def test_a_read_only_disk_a_reader_who_is_gone_and_a_closed_terminal_are_no_traceback(
