@@ -106,9 +106,9 @@ def guarded(action: Callable[[], int]) -> int:
 
 
 def _person(given: argparse.Namespace) -> pwd.struct_passwd:
-    entry = people.person(given.user if given.user is not None else people.caller())
-    if entry is None:
-        raise InstallError("there is no such user", "--user takes a login name")
+    login = given.user if given.user is not None else people.caller()
+    if (entry := people.person(login)) is None:
+        raise InstallError(f"there is no user {login}", "--user takes a login name")
     return entry
 
 

@@ -279,7 +279,7 @@ def test_gpud_runs_afterwards_and_an_upgrade_restarts_it_but_neither_dockerd_nor
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        (["--user", "nobody-here"], "there is no such user"),
+        (["--user", "nobody-here"], "there is no user nobody-here"),
         (["--user"], "argument --user: expected one argument"),
         (["--wheelhouse"], "argument --wheelhouse: expected one argument"),
         (["--colour"], "unrecognized arguments: --colour"),

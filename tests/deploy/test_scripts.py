@@ -118,7 +118,7 @@ def without_python(checkout: Path, *words: str) -> subprocess.CompletedProcess[s
         (["--colour"], 2, "--colour is no option of this"),
         (["--user", "--dry-run"], 2, "--user needs a value"),
         (["--with", "all"], 2, "--with=all is no option of this"),
-        (["--user", "nobody-here"], 1, "there is no such user"),
+        (["--user", "nobody-here"], 1, "there is no user nobody-here"),
     ],
 )
 def test_installer_reads_its_options_before_it_installs_a_python(
