@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.core.report import DockerdReport
-from gpud.doctor.checks.docker import SocketState, docker, docker_access
+from gpud.doctor.checks.docker import SocketState, docker, docker_access, live_restore
 from tests.doctor.trees import (
     ADVICE,
     LINUX,
@@ -82,6 +82,7 @@ def test_dockerd_that_gpud_leaves_alone_may_be_down(tmp_path: Path) -> None:
     program(tmp_path, "dockerd")
     off = report(DockerdReport(state="off", policy="off", up=None))
     expect(docker.look(machine(tmp_path, LINUX, root=off)), OK, "gpud leaves it alone")
+    expect(live_restore.look(machine(tmp_path, LINUX, root=off)), OK, "not looked at")
 
 
 @pytest.mark.parametrize(

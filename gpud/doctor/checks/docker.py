@@ -165,6 +165,8 @@ def live_restore(machine: Machine) -> Finding:
         return ok("Docker Desktop decides")
     if report.live_restore:
         return ok("on: containers survive a restart of dockerd")
+    if report.up is None:
+        return ok("not looked at: gpud leaves dockerd alone, as `[dockerd] policy` says")
     if not report.up:
         return ok("no dockerd runs")
     fix = f'add "live-restore": true to {DAEMON_JSON}, then `{RELOAD}`, which restarts nothing'
