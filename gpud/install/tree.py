@@ -137,7 +137,7 @@ def _make_tools(setup: Setup) -> None:
 
 
 def _pip(setup: Setup, *words: str | Path) -> None:
-    own = {"PATH": os.environ["PATH"], "HOME": "/root", "LC_ALL": "C.UTF-8"}
+    own = CLEAN | {"HOME": str(BUILD), "PIP_CACHE_DIR": "/root/.cache/pip"}  # no pip.conf of root's
     into = ("--python", NEW / "bin/python", "install", "--no-compile", "--no-warn-script-location")
     setup.console.run(*setup.pip, *wheels.QUIET, *into, *words, env=own)
 

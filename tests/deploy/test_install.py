@@ -358,6 +358,15 @@ def test_a_read_only_disk_a_reader_who_is_gone_and_a_closed_terminal_are_no_trac
         assert made.well("sh", "-c", '"$0" "$@" >&- 2>&-', *asked) == ""
 
 
+def test_pip_reads_no_settings_of_roots_home(small: Machine, light: Path) -> None:
+    with fresh(light, small.changes) as made:
+        made.well("mkdir", "-p", "/root/.config/pip")
+        (made.root / "root/.config/pip/pip.conf").write_text("[global]\ntarget = /root/astray\n")
+        made.well("rm", "/opt/gpud/.fingerprint")
+        assert "/opt/gpud: put in place" in made.well(*install(light, "--no-start"))
+        assert not (made.root / "root/astray").exists()
+
+
 def test_somebody_without_a_home_is_told_what_is_left_to_do(small: Machine, light: Path) -> None:
     with fresh(light, small.changes) as made:
         made.well("usermod", "--home", "/nonexistent", USER)
