@@ -249,7 +249,7 @@ def card(document: Status, alert: AlertReport) -> model.Card:
         causes = "; ".join(cause_words(cause) for cause in alert.causes)
         likely = model.Styled("Likely cause, the likeliest first: ", "strong")
         detail.append(model.Paragraph((likely, model.Prose(causes, SUMMARY))))
-    link = model.Link(str(alert.runbook), "what this means and what to do")
+    link = model.Link(str(alert.runbook), "what this means and what to do", document.url or "")
     blocks = [
         model.Paragraph(about, "inline"),
         model.Detail(detail),

@@ -58,10 +58,11 @@ class Styled(Inline, frozen=True):
 
 
 class Link(Inline, frozen=True):
-    """A link to a path of gpud's own server."""
+    """A link to a path of gpud's own server, which answers ``at`` an address."""
 
     to: str
     words: str
+    at: str = ""
 
 
 class Prose(Inline, frozen=True):

@@ -48,7 +48,7 @@ def _inline(words: model.Inline, *, short: bool) -> str:
             return clock(words.at_s) if words.near else moment(words.at_s)
         case model.Link():
             elsewhere = words.words != words.to and not words.to.startswith("#")
-            return f"{words.words}: {words.to}" if elsewhere else words.words
+            return f"{words.words}: {words.at}{words.to}" if elsewhere else words.words
         case model.Short():
             return words.short if short else plain(words.whole)
         case model.Styled():

@@ -34,7 +34,11 @@ def test_alert_is_shown_with_evidence_cause_fix_and_what_to_do(tmp_path: Path) -
     utc = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(NOW_S))
     local = time.strftime("%Y-%m-%d %H:%M", time.gmtime(NOW_S + 5.5 * 3600))
     late = alert(summary=f"launches +12 % since {utc}", starts_s=NOW_S + 1800)
-    ran = started(running(tmp_path, document(alerts=[late])), "alerts", TZ="Asia/Kolkata")
+    ran = started(
+        running(tmp_path, document(alerts=[late], url="http://127.0.0.1:9")),
+        "alerts",
+        TZ="Asia/Kolkata",
+    )
     for words in (
         "1 alert fires",
         f"launches +12 % since {local}",
@@ -43,7 +47,7 @@ def test_alert_is_shown_with_evidence_cause_fix_and_what_to_do(tmp_path: Path) -
         "the likeliest first: driver 572.16 -> 576.02",
         "To do: roll the driver back",
         f"alerts ack {NAME[:SHORT]}",
-        "/runbooks/GpudDriverRegression",
+        "http://127.0.0.1:9/runbooks/GpudDriverRegression",
     ):
         assert words in " ".join(ran.out.split())
     assert "UTC" not in ran.out
