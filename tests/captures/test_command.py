@@ -85,6 +85,7 @@ def test_nvml_that_hangs_is_left_out_and_the_rest_is_recorded(tmp_path: Path) ->
         settings(machine, tmp_path)
         ran = recorded(tmp_path, "-o", "-", deadline_s=5.0)
         fifo.write_text("the driver returns: those that were left alone end")
+    assert ran.returncode == 0, ran.stderr
     made = json.loads(ran.stdout)
     assert made["unanswered"]["nvml"] == "no answer within 5 s"
     assert made["nvml"] is None
