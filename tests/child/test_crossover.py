@@ -100,7 +100,7 @@ def test_a_gpu_that_is_faster_everywhere_wins_from_the_smallest_matrix_on() -> N
 
 
 def test_the_curve_ascends_and_holds_both_sides_of_the_crossing(tmp_path: Path) -> None:
-    ended = scripted(tmp_path, "crossover", costing(4e-4))
+    ended = scripted(tmp_path, "crossover", costing(4e-5))  # far below what the largest take
     curve = ended.document["curve"]
     sizes = [point["n"] for point in curve]
     assert sizes == sorted(set(sizes))
