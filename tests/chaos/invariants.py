@@ -80,8 +80,8 @@ class Witness:
             present = self.distro.runs() or set()
             self.lost = len(self.runs - present)
             self.runs = present
-        if "containers" in costs:
-            self.containers = set(self.distro.machine.containers())
+        if "containers" in costs:  # dockerd starts it again, a moment after it answers
+            self.containers = set(until(self.distro.machine.containers, "the container"))
         logged = tracebacks(self.distro)
         if (new := logged[self.tracebacks :]) and "tracebacks" not in costs:
             self.fail(f"in the logs: {'; '.join(new)}")
