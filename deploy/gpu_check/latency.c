@@ -117,7 +117,7 @@ static void query(void)
         driver_check(code, "cuStreamQuery");
 }
 
-/* Two places on the host, as gpud has them: the driver is quicker with the one of its last call. */
+/* Two places on the host, as gpud has them. */
 static struct { CUdeviceptr device; unsigned char *there, *back; size_t size; } small;
 
 static void small_in(void)
