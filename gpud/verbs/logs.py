@@ -73,13 +73,16 @@ class LogFile:
         self._inode = self._end = 0  # of what was read last
         self._partial = b""
 
-    def fresh(self) -> list[LogEntry]:
-        """Return entries of the whole lines that came since the last look. Errors: ``OSError``."""
+    def fresh(self) -> Iterator[LogEntry]:
+        """Return entries of whole lines since the last look, the newest first. Errors: ``OSError``.
+
+        A line is decoded when its entry is taken: of a long log few are.
+        """
         data = self._partial
         try:
             file = regular_file.opened(self.path, os.O_NOFOLLOW)
         except FileNotFoundError:  # renamed a moment ago; its writer makes another
-            return []
+            return iter(())
         with file:
             now, self.exists = os.fstat(file.fileno()), True
             if now.st_ino != self._inode or now.st_size < self._end:
@@ -87,14 +90,14 @@ class LogFile:
             data += _tail(file, self._end)
             self._end = file.tell()
         whole, feed, self._partial = data.rpartition(b"\n")
-        return _entries(self.component, whole + feed)
+        return _backwards(self.component, whole + feed)
 
     def past(self) -> Iterator[LogEntry]:
         """Return entries of older files from the newest back, as far as they can be read."""
         for number in range(1, ROTATED + 1):
             path = self.path.with_name(f"{self.path.name}.{number}")
             with suppress(OSError), regular_file.opened(path, os.O_NOFOLLOW) as file:
-                yield from reversed(_entries(self.component, _tail(file)))
+                yield from _backwards(self.component, _tail(file))
 
 
 def run(options: argparse.Namespace, place: Place) -> int:
@@ -109,7 +112,7 @@ def run(options: argparse.Namespace, place: Place) -> int:
     _print(_newest(fresh, options), options)
     while options.follow and fresh and not _reader_left(EVERY_S):
         fresh = _fresh(list(fresh), place)
-        news = (entry for entries in fresh.values() for entry in entries)
+        news = (entry for entries in fresh.values() for entry in [*entries][::-1])
         _print(sorted(_severe(news, options.level), key=_at), options)
     if any(log.exists for log in fresh):
         return OK
@@ -145,7 +148,7 @@ def drawn(entry: LogEntry) -> Line:
     )
 
 
-def _fresh(logs: Iterable[LogFile], place: Place) -> dict[LogFile, list[LogEntry]]:
+def _fresh(logs: Iterable[LogFile], place: Place) -> dict[LogFile, Iterator[LogEntry]]:
     """Return the new entries of each log that can be read; complain of the others."""
     entries = {}
     for log in logs:
@@ -158,11 +161,13 @@ def _fresh(logs: Iterable[LogFile], place: Place) -> dict[LogFile, list[LogEntry
     return entries
 
 
-def _newest(fresh: dict[LogFile, list[LogEntry]], options: argparse.Namespace) -> list[LogEntry]:
+def _newest(
+    fresh: dict[LogFile, Iterator[LogEntry]], options: argparse.Namespace
+) -> list[LogEntry]:
     """Return the newest entries of all logs by time, the oldest first."""
 
     def backwards(log: LogFile) -> Iterator[LogEntry]:
-        yield from reversed(fresh[log])
+        yield from fresh[log]
         yield from log.past()
 
     since_s = -math.inf if options.since is None else options.since
@@ -202,14 +207,17 @@ def _tail(file: BinaryIO, begin: int = 0) -> bytes:
     return file.read(LARGEST).replace(b"\0", b"")
 
 
-def _entries(component: str, data: bytes) -> list[LogEntry]:
-    """Read lines; one without a time has that of the line before it."""
-    entries = [read(component, raw.decode(errors="replace")) for raw in data.split(b"\n") if raw]
-    at_s = next((entry.at_s for entry in entries if entry.at_s is not None), None)
-    for place, entry in enumerate(entries):
-        at_s = at_s if entry.at_s is None else entry.at_s
-        entries[place] = replace(entry, at_s=at_s)
-    return entries
+def _backwards(component: str, data: bytes) -> Iterator[LogEntry]:
+    """Read lines, the last first; one without a time has that of the line before it."""
+    undated, at_s = list[LogEntry](), None
+    for raw in filter(None, reversed(data.split(b"\n"))):
+        entry = read(component, raw.decode(errors="replace"))
+        undated.append(entry)
+        if entry.at_s is not None:
+            at_s = entry.at_s
+            yield from (replace(each, at_s=at_s) for each in undated)
+            undated.clear()
+    yield from (replace(each, at_s=at_s) for each in undated)
 
 
 def _level(text: object) -> str | None:

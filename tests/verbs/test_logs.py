@@ -132,7 +132,7 @@ def test_followed_lines_come_through_rotation_cutting_and_a_late_start(logs: Pat
     log = verb.LogFile("root", path)
 
     def fresh() -> list[str]:
-        return [entry.event for entry in log.fresh()]
+        return [entry.event for entry in log.fresh()][::-1]
 
     def append(content: str) -> None:
         with path.open("a") as file:
