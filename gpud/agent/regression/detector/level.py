@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from gpud.agent.regression.detector.parameters import KEEP, stepped
+from gpud.agent.regression.detector.parameters import KEEP, WINDOWS, stepped
 from gpud.agent.regression.detector.reference import Reference
 from gpud.core.stats import median
 
@@ -27,10 +27,6 @@ else:  # as types that msgspec can tell apart; Python 3.11 takes no ``array[int]
 
     class Integers(array):
         """An array of type "q"."""
-
-
-CACHED = 48
-"""References of a growing level that are remembered: the windows ask for each length in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +90,10 @@ class SpeedLevel(msgspec.Struct, dict=True):
         if len(self.ys) > KEEP:
             del self.seqs[0], self.times_s[0], self.ys[0]
         self.count += 1
+        if len(self._references) > 1:  # shorter ones than the longest window leaves are not asked
+            least = stepped(min(KEEP, self.count - WINDOWS[-1][0]))
+            for length in [length for length in self._references if length < least]:
+                del self._references[length]
 
     def extended(self, points: Iterable[LevelSample]) -> SpeedLevel:
         """Take several in; returns itself."""
@@ -121,8 +121,6 @@ class SpeedLevel(msgspec.Struct, dict=True):
             return None
         reference = self._references.get(length)
         if reference is None:
-            if len(self._references) >= CACHED:
-                del self._references[next(iter(self._references))]
             reference = self._references[length] = Reference(self.ref[:length])
         return reference
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -123,6 +124,17 @@ def test_state_stays_small_and_does_not_grow() -> None:
             sizes.append(len(ENCODER.encode(detector)))
     assert max(sizes) < 200_000
     assert max(sizes[6:]) < 1.3 * max(sizes[:6])
+
+
+def test_stream_of_a_full_level_takes_less_than_100_kb_of_memory() -> None:
+    tracemalloc.start()
+    try:
+        feed = Feed()
+        feed.level(1, 1_300)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 100_000
 
 
 @pytest.mark.parametrize(
