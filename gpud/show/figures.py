@@ -45,10 +45,10 @@ FLAGS: Final = {
 TITLE: Final = "Speed"
 COLUMNS: Final = (
     model.Heading("metric"),
-    model.Heading("now", number=True),
+    model.Heading("last run", number=True),
     model.Heading("usual", number=True, place="wide"),
     model.Heading("slower by", number=True),
-    model.Heading("verdict"),
+    model.Heading("many runs"),
 )
 DECIMALS_BELOW: Final = 9.95
 """Percent; above it a digit after the point says nothing."""
