@@ -265,6 +265,9 @@ def with_toolkit(*fields: Any) -> RootReport:
     return structs.replace(report(), containers=made)
 
 
+NOT_YET = structs.replace(report(), containers=ContainersReport(ProbeStage.WAITING, "i"))
+
+
 def down(state: str, **changed: object) -> RootReport:
     return report(dockerd_up(up=False, state=state, **changed))
 
@@ -300,6 +303,8 @@ FROM_ROOT: list[tuple[Check, Files, RootReport, Verdict, str, str | None]] = [
         "unload",
         "x",
     ),
+    (toolkit, WSL2, NOT_YET, UNKNOWN, "not looked yet: gpud asks dockerd", None),
+    (toolkit, WSL2, report(), OK, "gpud leaves dockerd alone", None),
     (
         gpud,
         LINUX,

@@ -180,8 +180,10 @@ def toolkit(machine: Machine) -> Finding:
     if machine.root is None:
         return unknown("not known without a running gpud", "gpud up")
     containers = machine.root.containers
-    if containers is None or containers.toolkit is None:
-        return ok("not looked for: gpud runs no GPU containers")
+    if containers is None:
+        return ok("not looked for: gpud leaves dockerd alone, as `[dockerd] policy` says")
+    if containers.toolkit is None:
+        return unknown("not looked yet: gpud asks dockerd, some seconds after it is up")
     return combined(_toolkit(containers.toolkit), _container_run(machine))
 
 
