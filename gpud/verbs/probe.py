@@ -153,7 +153,7 @@ class ProbeProgress:
         elif isinstance(line, WaitLine):
             self.say(line.message)
         else:
-            if isinstance(line, RanLine):
+            if isinstance(line, RanLine) and self._outcome.repeats > 1:  # else the table has it
                 self.say(f"  {self._outcome.brief(line)}")
             self._label = ""
             self._outcome.take(line)

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from gpud import output
 from gpud.core.sample import SCHEMA_VERSION, Inventory, Unit
-from gpud.core.stats import LATENCY_BOUNDS_S, human, median, merged
+from gpud.core.stats import FEWEST_USUAL, LATENCY_BOUNDS_S, human, median, merged
 from gpud.core.text import escaped
 from gpud.requests import InventoryLine, NoHistoryLine, NotRunLine, RanLine, RefusedLine
 from gpud.show import model
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from gpud.core.sample import Buckets, Failure, Peak, Sample
     from gpud.requests import AnswerLine
 
-FEWEST_RUNS: Final = 5
-"""Fewer runs in the history are no baseline."""
 FEWEST_CALLS: Final = 20
 """Fewer calls have no distribution to show."""
 COLUMNS: Final = ("probe", "mode", "value", "spread", "baseline")
@@ -189,8 +187,8 @@ class ProbeOutcome:
             return "the run does not say its version"
         usual = ran.usual.get(mode)
         n = 0 if usual is None else usual.n
-        if usual is None or n < FEWEST_RUNS:
-            return f"{n} of {FEWEST_RUNS} runs"
+        if usual is None or n < FEWEST_USUAL:
+            return f"{n} of {FEWEST_USUAL} runs"
         if usual.median <= 0:
             return "the history says 0"
         return ProbeBaseline(usual.median, n, value / usual.median - 1.0)

@@ -171,6 +171,7 @@ def test_in_a_pipe_there_are_lines_and_beside_a_document_nothing(gpud: Program) 
     assert (begun, again[0]) == ("cpu_matmul (1 of 2) ...", "cpu_matmul (2 of 2) ...")
     assert re.fullmatch(r"  matmul \S+ \Sflop/s", ended)
     assert "\x1b" not in ran.stdout
+    assert probe(gpud, "cpu_call").stderr == "cpu_call ...\n", "the table alone has the figure"
     quiet = probe(gpud, "cpu_call", "--repeat", "2", "--json")
     assert quiet.stderr == ""
     output = document(quiet)
@@ -200,12 +201,12 @@ def test_a_figure_is_held_against_the_kept_history(gpud: Program) -> None:
     version: dict[str, Condition] = {"probe_version": cpu_matmul.SPEC.version}
     report = RunReport("cpu_matmul", Backend.CPU, None, (sample,), conditions=version)
     store = Store(gpud_state)
-    store.append([Run(report, time.time() - day * 86400, "boot") for day in (1, 2, 3, 4, 5, 40)])
+    store.append([Run(report, time.time() - day * 86400, "boot") for day in (*range(1, 9), 40)])
     before = {path.name: path.stat().st_mtime_ns for path in gpud_state.iterdir()}
     (result,) = document(probe(gpud, "cpu_matmul", "--json"))["results"]
-    assert (result["baseline"]["median"], result["baseline"]["n"]) == (4e10, 5)
+    assert (result["baseline"]["median"], result["baseline"]["n"]) == (4e10, 8)
     assert result["baseline"]["ratio"] == pytest.approx(result["value"] / 4e10 - 1.0)
-    assert "% (n 5)" in probe(gpud, "cpu_matmul").stdout
+    assert "% (n 8)" in probe(gpud, "cpu_matmul").stdout
     assert {path.name: path.stat().st_mtime_ns for path in gpud_state.iterdir()} == before
     store.close()
 

@@ -112,10 +112,10 @@ def test_two_modes_of_a_distribution_are_two_figures_with_their_shares() -> None
 @pytest.mark.parametrize(
     ("usual", "words"),
     [
-        (Usual(10e-6, 6), "+3.0 % (n 6)\n"),
-        (None, "0 of 5 runs\n"),
-        (Usual(1e-5, 4), "4 of 5 runs\n"),
-        (Usual(0.0, 5), "the history says 0\n"),
+        (Usual(10e-6, 8), "+3.0 % (n 8)\n"),
+        (None, "0 of 8 runs\n"),
+        (Usual(1e-5, 7), "7 of 8 runs\n"),
+        (Usual(0.0, 8), "the history says 0\n"),
     ],
 )
 def test_figure_stands_beside_its_baseline_or_the_reason_why_there_is_none(
@@ -184,7 +184,7 @@ def test_document_is_json_with_every_run_and_the_results() -> None:
     read = json.loads(json.dumps(made.document(), allow_nan=False))
     assert (read["schema_version"], read["interrupted"], read["repeat"]) == (1, True, 2)
     assert [run["repeat"] for run in read["runs"]] == [1, 2]
-    assert read["results"][0]["no_baseline"] == "0 of 5 runs"
+    assert read["results"][0]["no_baseline"] == "0 of 8 runs"
 
 
 @pytest.mark.parametrize(
