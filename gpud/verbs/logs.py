@@ -24,6 +24,7 @@ from gpud import output, regular_file
 from gpud.arguments import COMPONENTS, LEVELS, NO_PERMISSION, OK
 from gpud.core.errors import NotRunningError
 from gpud.core.text import escaped
+from gpud.reports import running
 from gpud.show.view import PLAIN, QUIET, Span, View, line, narrowed
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ def run(options: argparse.Namespace, place: Place) -> int:
 
     Returns 0, 3 where there is no log yet, 4 where none may be read.
     """
-    folder = Path(place.usable_settings().log_dir)
+    settings = place.usable_settings()
+    folder = Path(settings.log_dir)
     names = tuple(dict.fromkeys(options.component)) or COMPONENTS
     logs = [LogFile(name, folder / FILES[name]) for name in names]
     fresh = _fresh(logs, place)
@@ -118,6 +120,10 @@ def run(options: argparse.Namespace, place: Place) -> int:
         return OK
     if len(fresh) < len(logs):
         return NO_PERMISSION
+    if names == ("dockerd",) and running(Path(settings.run_dir)):
+        policy = f'`[dockerd] policy = "{settings.dockerd.policy}"`'
+        fix = "read dockerd's own: sudo journalctl -u docker, or /var/log/docker.log"
+        raise NotRunningError(f"gpud has not started dockerd ({policy}): no log of it", fix=fix)
     raise NotRunningError(f"there is no log in {folder} yet", fix=place.start_command)
 
 

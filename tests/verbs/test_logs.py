@@ -18,7 +18,7 @@ from gpud.show.view import text
 from gpud.verbs import logs as verb
 from tests.e2e.program import program
 from tests.terminals import ENVIRONMENT, window
-from tests.verbs.homes import Ran, called, gpud, started
+from tests.verbs.homes import Ran, called, configured, gpud, running, started
 from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
@@ -83,6 +83,15 @@ def test_three_logs_and_their_older_files_are_one_by_time(tmp_path: Path, logs: 
     none = ran(tmp_path / "none")
     assert (none.code, none.out) == (3, "")
     assert f"there is no log in {tmp_path}/none/var/log/gpud yet\n  fix: " in none.err
+
+
+def test_dockerd_that_gpud_did_not_start_has_its_log_elsewhere(tmp_path: Path) -> None:
+    configured(running(tmp_path, {}), '[dockerd]\npolicy = "off"\n')
+    none = ran(tmp_path, "--component", "dockerd")
+    assert (none.code, none.out) == (3, "")
+    assert '(`[dockerd] policy = "off"`): no log of it\n  fix: read dockerd' in none.err
+    assert "journalctl -u docker" in none.err
+    assert "there is no log" in ran(tmp_path, "--component", "root").err
 
 
 @pytest.mark.parametrize(
