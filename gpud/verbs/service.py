@@ -23,6 +23,7 @@ import gpud
 from gpud import client
 from gpud.arguments import OK
 from gpud.core.errors import AlreadyRunning, DeniedError
+from gpud.install import manifest
 from gpud.output import say
 from gpud.reports import latest_root_report, published_by
 
@@ -72,6 +73,7 @@ def _through_sudo(options: argparse.Namespace, place: Place) -> int:
         raise DeniedError(
             f"cannot run sudo: {error.strerror}", fix=f"as root: {fix[5:]}"
         ) from error
+    fix += f"; to need no password, get the rule: {manifest.owner()} --user $USER"
     raise DeniedError(f"gpud {options.verb} needs root, and no sudo rule gives it to you", fix=fix)
 
 

@@ -162,7 +162,8 @@ def test_the_three_commands_run_the_rule_by_themselves_and_a_stranger_is_denied(
         assert done.stdout.startswith(message)
         refused = machine.run("/run/bin/gpud", verb, user=STRANGER)
         assert (refused.returncode, refused.stdout) == (4, "")
-        assert refused.stderr.endswith(f"  fix: sudo gpud {verb}\n")
+        rule = "to need no password, get the rule: deploy/install --user $USER"
+        assert refused.stderr.endswith(f"  fix: sudo gpud {verb}; {rule}\n")
     denied = machine.run("/run/bin/gpud", "down", "--docker")
     assert (denied.returncode, denied.stderr.endswith("  fix: sudo gpud down --docker\n")) == (
         4,
