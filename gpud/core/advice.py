@@ -125,11 +125,15 @@ _STRAY = (
     "that Windows provides: `gpud doctor` shows which file was loaded; it belongs in "
     "/usr/lib/wsl/lib"
 )
+_SHADOW = (
+    "a Linux driver package shadows WSL's library: remove nvidia-driver-*, libnvidia-* and "
+    "libcuda1 from the distribution, but not libnvidia-container* (the container toolkit), then "
+    "{restart}"
+)
 _WSL2: Final[Mapping[Situation, str]] = {
     Situation.BLOCKED: "the operating system blocks access to the GPU: a GPU in TCC mode is not "
     "shown to WSL (`nvidia-smi -dm 0` as administrator in Windows makes it WDDM, then restart "
-    "Windows), or a Linux driver package shadows WSL's library: remove nvidia packages from the "
-    "distribution, then {restart}",
+    "Windows), or " + _SHADOW,
     Situation.CHANNEL: "{restart}; the channel to the host does not come back by itself",
     Situation.CONTAINER_BLIND: "start it with `--gpus all`; when it was, update the NVIDIA driver "
     "in Windows, then {restart}",
@@ -147,8 +151,7 @@ _WSL2: Final[Mapping[Situation, str]] = {
     "library",
     Situation.LIBRARY_UNSEEN: "look for libnvidia-ml.so.1 in /usr/lib/wsl/lib and run `sudo "
     "ldconfig`; a Docker from snap cannot see it at all",
-    Situation.MISMATCH: "the driver was replaced while WSL ran, or a Linux driver package shadows "
-    "WSL's library: remove nvidia packages from the distribution, then {restart}",
+    Situation.MISMATCH: "the driver was replaced while WSL ran, or " + _SHADOW,
     Situation.NOT_LOADED: "Windows replaced the driver while WSL ran, or the adapter changed: "
     "{restart}",
     Situation.NO_GPU: _STRAY,

@@ -32,6 +32,13 @@ def test_every_situation_has_a_word_for_every_platform(
         assert "sudo" not in text
 
 
+@pytest.mark.parametrize("situation", [Situation.BLOCKED, Situation.MISMATCH])
+def test_a_driver_package_is_removed_and_the_container_toolkit_kept(situation: Situation) -> None:
+    text = words(situation, Platform.WSL2)
+    assert "remove nvidia-driver-*, libnvidia-* and libcuda1 from the distribution" in text
+    assert "not libnvidia-container* (the container toolkit), then run `wsl --shutdown`" in text
+
+
 @pytest.mark.parametrize("code", MEANING)
 @pytest.mark.parametrize("platform", Platform)
 def test_every_code_of_the_driver_is_advised_for_the_platform(
