@@ -2,7 +2,7 @@
 
     sudo .venv/bin/python benchmarks/shell.py [--rounds 300] [--shells 50]
 
-The budget: 0.5 ms over an empty bashrc, and no process. Beside it stands the well-known recipe
+The budget: 0.3 ms over an empty bashrc, and no process. Beside it stands the well-known recipe
 (``ps aux | grep dockerd``), in the same rounds: every round opens one shell of each kind, and the
 figures are medians over the rounds, of times and of differences to the empty shell in that round.
 All of it runs as an unprivileged user in namespaces of its own, with the real sudo; gpud and
