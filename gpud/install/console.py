@@ -29,11 +29,11 @@ def visible(text: str) -> str:
 
 
 class Console:
-    """Terminal and log of one installation."""
+    """Terminal and log of one installation; the log keeps what is in it."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
-        self._file: IO[bytes] = log.open("wb", buffering=0)
+        self._file: IO[bytes] = log.open("ab", buffering=0)
         self._began_at = 0  # where in the log the last attempt begins
 
     def say(self, text: str) -> None:

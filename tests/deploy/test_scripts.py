@@ -208,6 +208,9 @@ def test_run_keeps_its_files_below_gpud_home(checkout: Path, chosen: str) -> Non
     stamp = subprocess.run(line, cwd=checkout, capture_output=True, check=True).stdout
     (checkout / ".venv/.gpud-setup").write_bytes(stamp)
     home = str(checkout / chosen) if chosen else ""
+    log = checkout / ".gpud/setup.log"
+    log.parent.mkdir()
+    log.write_text("before\n")
     ran = subprocess.run(
         ["deploy/run", "--no-docker", "--no-root", "--config", "x"],
         cwd=checkout,
@@ -217,6 +220,7 @@ def test_run_keeps_its_files_below_gpud_home(checkout: Path, chosen: str) -> Non
         check=True,
     )
     assert f"--home {home or checkout / '.gpud'} run --config x\n" in ran.stdout
+    assert log.read_text().startswith("before\n"), "why a set-up failed stays"
 
 
 def test_continuous_integration_runs_the_same_command_as_a_person() -> None:
