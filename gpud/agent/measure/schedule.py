@@ -28,9 +28,17 @@ RETRY_S: Final = 5.0
 """After this a task that failed is begun again."""
 STEADY_S: Final = 60.0
 """A task that was begun again and goes on for so long is well."""
+BUG: Final = "this is a bug in gpud; the log has its traceback"
+MORE: Final = "end processes, or allow more of them: ulimit -u, pids.max of the cgroup"
+NO_THREAD: Final = "can't start new thread"
+"""CPython's words where the system gives no more: no bug, and no other sign tells it apart."""
 Work: TypeAlias = Callable[..., Awaitable[None]]
 
 log = structlog.get_logger()
+
+
+def _is_bug(error: Exception | str) -> bool:
+    return not str(error).endswith(NO_THREAD)
 
 
 class _Monotonic(tzinfo):
@@ -134,7 +142,7 @@ class Schedule:
         except asyncio.CancelledError:  # at the end; APScheduler would call it a failure
             return
         except Exception as error:
-            log.exception("job_failed", job=name)
+            log.exception("job_failed", job=name, error=str(error), exc_info=_is_bug(error))
             self._failed(name, error)
         else:
             self._recovered(name)
@@ -150,7 +158,7 @@ class Schedule:
             try:
                 await work()
             except Exception as error:
-                log.exception("task_failed", task=name)
+                log.exception("task_failed", task=name, error=str(error), exc_info=_is_bug(error))
                 self._failed(name, error)
             else:
                 return
@@ -191,12 +199,13 @@ class Schedule:
     def _report(self) -> None:
         self._reported = True
         broken = "; ".join(self._broken.values())
+        fix = BUG if any(map(_is_bug, self._broken.values())) else MORE
         self._board.set_health(
             "agent",
             Health(
                 Level.DEGRADED if broken else Level.OK,
                 reason="job_failed" if broken else None,
                 detail=broken or None,
-                fix="this is a bug in gpud; the log has its traceback" if broken else None,
+                fix=fix if broken else None,
             ),
         )

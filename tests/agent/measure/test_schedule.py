@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import statistics
 import time
 from datetime import UTC, datetime, timedelta
@@ -252,6 +253,32 @@ async def test_job_that_failed_is_reported_until_it_goes_well_and_hides_no_other
     first.left = 0
     await reported(board, Level.OK, None)
     schedule.stop()
+
+
+@pytest.mark.parametrize(
+    ("words", "fix", "traced"),
+    [
+        ("can't start new thread", "end processes, or allow more", False),
+        ("a bug", "this is a bug in gpud", True),
+    ],
+)
+async def test_job_that_gets_no_thread_is_a_line_with_its_reason_and_no_bug(
+    words: str, fix: str, *, traced: bool, tmp_path: Path
+) -> None:
+    logs.configure(tmp_path / "agent.log", level="error", terminal=False)
+    board = Board(snapshots.bare())
+    schedule = Schedule(board)
+
+    async def job() -> None:
+        raise RuntimeError(words)
+
+    schedule.every(60, "job", job)
+    schedule.start()
+    await reported(board, Level.DEGRADED, f"job: RuntimeError: {words}")
+    schedule.stop()
+    assert (board.read().health["agent"].fix or "").startswith(fix)
+    (line,) = map(json.loads, (tmp_path / "agent.log").read_text().splitlines())
+    assert (line["event"], line["error"], "exception" in line) == ("job_failed", words, traced)
 
 
 async def test_task_that_failed_is_begun_again_and_well_when_it_goes_on_or_ends() -> None:

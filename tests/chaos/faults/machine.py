@@ -62,7 +62,7 @@ def fifty_shells(distro: Distribution, chance: random.Random) -> Damage:
 
 @fault("tracebacks")
 def no_more_processes(distro: Distribution, chance: random.Random) -> Damage:
-    """A job that gets no thread is logged with its traceback."""
+    """What is no job of the schedule may log its traceback where it gets no thread."""
     group = Path("/sys/fs/cgroup/pids", distro.machine.groups.name)
     number = int((group / "pids.current").read_text()) - chance.randrange(3)
     (group / "pids.max").write_text(str(number))
