@@ -27,6 +27,7 @@ CONTROL = """\
 Package: gpud
 Version: {version}
 Architecture: {architecture}
+Installed-Size: {kib}
 Maintainer: The gpud authors
 Depends: python3 (>= 3.11), sudo, debconf (>= 0.5) | debconf-2.0
 Recommends: docker.io | docker-ce | moby-engine
@@ -99,14 +100,16 @@ def fill(tree: Path, version: str) -> None:
     line = ("dpkg", "--print-architecture")
     architecture = subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
     (tree / "DEBIAN").mkdir()
-    control = CONTROL.format(version=version, architecture=architecture)
-    (tree / "DEBIAN/control").write_text(control)
     for name in (*SCRIPTS, "templates", "triggers"):
         shutil.copy(HERE / name, tree / "DEBIAN" / name)
     shutil.copy(HERE / "install", tree / "usr/lib/gpud/install")
     licence = tree / "usr/share/doc/gpud/copyright"
     licence.parent.mkdir(parents=True)
     shutil.copy(ROOT / "LICENSE", licence)
+    files = filter(Path.is_file, (tree / "usr").rglob("*"))
+    kib = sum(-(-path.stat().st_size // 1024) for path in files)  # as dpkg-gencontrol counts
+    control = CONTROL.format(version=version, architecture=architecture, kib=kib)
+    (tree / "DEBIAN/control").write_text(control)
     for path in tree.rglob("*"):
         path.chmod(0o755 if path.is_dir() or path.name in {*SCRIPTS, "install"} else 0o644)
     tree.chmod(0o755)

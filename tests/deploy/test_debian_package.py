@@ -105,6 +105,13 @@ def triggered(made: Machine) -> str:
     return ran.stdout + ran.stderr
 
 
+def test_package_says_how_many_kib_its_files_take(package: Path, tmp_path: Path) -> None:
+    said = subprocess.check_output(["dpkg-deb", "-f", package, "Installed-Size"], text=True)
+    subprocess.run(["dpkg-deb", "-x", package, tmp_path], check=True)
+    sizes = [path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()]
+    assert sum(sizes) <= 1024 * int(said) < sum(sizes) + 1024 * len(sizes)
+
+
 def test_package_that_is_removed_leaves_what_another_way_installed(
     small: Machine, light: Path, package: Path
 ) -> None:
