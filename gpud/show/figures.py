@@ -48,7 +48,7 @@ COLUMNS: Final = (
     model.Heading("last run", number=True),
     model.Heading("usual", number=True, place="wide"),
     model.Heading("slower by", number=True),
-    model.Heading("many runs"),
+    model.Heading("verdict"),
 )
 DECIMALS_BELOW: Final = 9.95
 """Percent; above it a digit after the point says nothing."""
