@@ -59,14 +59,14 @@ class Intake(msgspec.Struct, dict=True):
 
     def fills_look(self, m: int) -> bool:
         """Return whether ``m`` judged samples reach over the time that a look has to cover."""
-        return self._covers(m, self.spans.look_s)
+        return self.covers(m, self.spans.look_s)
 
     def fills_window(self, m: int) -> bool:
         """Return whether ``m`` judged samples reach over the time that a change has to last."""
-        return self._covers(m, self.spans.window_s)
+        return self.covers(m, self.spans.window_s)
 
-    def _covers(self, m: int, span_s: float) -> bool:
-        """Count the latest intervals, each at most as the usual one."""
+    def covers(self, m: int, span_s: float) -> bool:
+        """Return whether ``m`` judged samples reach over so long, pauses between them left out."""
         n, usual = m * self.together, self.spacing_s
         if n * usual < span_s:  # nearly always, and before the sum
             return False

@@ -39,9 +39,6 @@ LOOKS: Final = (8, 12, 20, 30, 45, 60, 90, 120)
 UPDATE_LEAST: Final = _effect(6.5)
 UPDATE_LEAST_SHORT: Final = _effect(10)  # below ``SHORT`` samples
 SHORT: Final = 20
-UPDATE_SIGMAS: Final = 3.0
-UPDATE_QUANTILE: Final = 0.98  # of the strayings of the reference's own windows
-UPDATE_FACTOR: Final = 1.1
 
 # Step and drift under one driver
 WINDOWS: Final = tuple(
@@ -49,12 +46,13 @@ WINDOWS: Final = tuple(
     for m, percent in ((8, 12), (12, 11), (20, 10), (40, 8), (60, 8), (120, 8), (240, 8))
 )
 """Window and least effect."""
-SIGMAS: Final = 4.5  # looked at with every sample, so stricter than an update
+SIGMAS: Final = 4.5  # looked at with every sample, so stricter than the interval of an update
 FACTOR: Final = 1.2  # times the farthest that the reference's own windows stray
 PLACED_LEAST: Final = _effect(5.5)  # what must be left once the change has been placed
 
 # The share of samples in the slow power state
 SHARE_WINDOW: Final = 120
+SHARE_LOOK_S: Final = 3300.0  # of an update: a visit lasts some 15 minutes, rarely an hour
 SHARE_REFERENCE: Final = 3  # windows: visits come in bouts, so a reference has to be long
 SHARE_WORSE: Final = 360  # samples before more visits are an alarm; fewer visits end one sooner
 SHARE_LEAST: Final = _effect(10)  # of the mean, which bouts move more than they move a level

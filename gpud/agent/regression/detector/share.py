@@ -158,15 +158,16 @@ class Share(msgspec.Struct):
     def change(self, since_seq: int | None, intake: Intake) -> LevelChange | None:
         """Look for a share that moved, and so moved the mean though each state stayed as it was.
 
-        ``since_seq``: look at all that a new driver brought since, if it is time to; and in any
-        case at the latest window.
+        ``since_seq``: look at all that a new driver brought since, if it is time to, and longer
+        than one visit lasts; and in any case at the latest window.
         """
         if min(len(self.slow), len(self.usual)) < FEWEST:
             return None
         if since_seq is not None:
             points = [point for point in self.marks.points(RECENT) if point.seq >= since_seq]
             m = len(points)
-            if m >= parameters.SHORT and intake.is_look(m):
+            long = m >= parameters.SHORT and intake.covers(m, parameters.SHARE_LOOK_S)
+            if long and intake.is_look(m):
                 finding = self._moved(m, points)
                 if finding is not None:
                     return finding

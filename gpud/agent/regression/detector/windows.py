@@ -14,7 +14,6 @@ from gpud.agent.regression.detector.level import LevelChange, LevelSample, Speed
 from gpud.agent.regression.detector.model import ChangeKind
 from gpud.agent.regression.detector.reference import largest_gain
 from gpud.agent.regression.detector.share import moved
-from gpud.core.stats import quantile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,13 +61,8 @@ class Trial(msgspec.Struct, dict=True):
 
     def limit(self, m: int) -> float:
         """Give the smallest shift that ``m`` samples of the new driver could confirm."""
-        before, short = self.before, m < parameters.SHORT
-        least = parameters.UPDATE_LEAST_SHORT if short else parameters.UPDATE_LEAST
-        strayings = before.strayings(m)
-        farthest = quantile(strayings, parameters.UPDATE_QUANTILE) if strayings else 0.0
-        return max(
-            least, parameters.UPDATE_SIGMAS * before.noise(m), parameters.UPDATE_FACTOR * farthest
-        )
+        least = parameters.UPDATE_LEAST_SHORT if m < parameters.SHORT else parameters.UPDATE_LEAST
+        return max(least, self.before.doubt(m))
 
 
 def change(level: SpeedLevel, intake: Intake) -> LevelChange | None:

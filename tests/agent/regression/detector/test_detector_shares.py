@@ -56,13 +56,19 @@ def test_more_visits_to_the_slow_state_are_an_alarm_though_neither_state_moved(
         assert alarm.effect.low < math.exp(0.55 * math.log(1.5)) < alarm.effect.high
 
 
-def test_driver_that_hardly_boosts_has_the_verdict_within_twenty_runs() -> None:
+def test_driver_that_hardly_boosts_has_the_verdict_within_an_hour() -> None:
     feed = boosting()
-    (alarm,) = feed.level(1.5, 40, Flag.LOW, driver=NEW)
+    (alarm,) = feed.level(1.5, 100, Flag.LOW, driver=NEW)
     assert (alarm.kind, alarm.worse, alarm.suspect) == (ChangeKind.SLOW_STATE, True, False)
-    assert (alarm.old_driver, alarm.new_driver, alarm.samples) == (OLD, NEW, 20)
+    assert (alarm.old_driver, alarm.new_driver, alarm.samples) == (OLD, NEW, 60)
     assert alarm.effect.ratio == pytest.approx(1.5**0.9, rel=0.05)
     assert (feed.verdict.state, feed.verdict.effect) == (VerdictState.REGRESSED, alarm.effect)
+
+
+def test_one_visit_to_the_slow_state_after_an_update_is_no_change_of_the_driver() -> None:
+    feed = boosting()
+    assert not feed.level(1.5, 30, Flag.LOW, driver=NEW)
+    assert not feed.level(1, 200)
 
 
 def test_driver_after_one_that_hardly_boosts_ends_its_alarm() -> None:
