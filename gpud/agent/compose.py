@@ -207,7 +207,7 @@ class Agent:
         every, plan, pipeline = self.schedule.every, self.settings.schedule, self.pipeline
         jitter = plan.jitter_ratio
         every(plan.telemetry_interval_s, "telemetry", self._collect)
-        every(self.rounds.interval_s, "round", self._round, jitter_ratio=jitter)
+        every(self.rounds.interval_s, "round", pipeline.round, self.rounds, jitter_ratio=jitter)
         every(
             retention.EVERY_S,
             "retention",
@@ -297,11 +297,6 @@ class Agent:
         while True:
             self._tick()
             await asyncio.sleep(to_tick_s())
-
-    async def _round(self) -> None:
-        """Run a round, which rests where the machine slept since the last tick."""
-        self.clock_watch.look(now())
-        await self.pipeline.round(self.rounds)
 
     def _tick(self) -> None:
         """Compare the clocks, publish pace and root's status, then look for known faults."""

@@ -139,8 +139,9 @@ class Pipeline:
         """Run every probe that is due by ``rounds``, one after the other, in one child if possible.
 
         The CPU's come first and once, then those of each GPU. In the grace of a boot the GPU's wait
-        for its end.
+        for its end, and all rests where the machine slept since the last tick.
         """
+        self._clock_watch.look(self._now())
         async with self._launcher.held():
             async with self._round_turn():
                 turn = await self._on_cpu(rounds)
@@ -314,10 +315,12 @@ class Pipeline:
     def job(self, spec: ProbeSpec, device: Device | None, peer: Device | None = None) -> Job:
         """Return the job of a run, without what may set off a known fault of this machine."""
         job = job_of(self._settings, spec, device, peer)
+        job = replace(job, cache_dir=self._cache_dir)
+        if device is None:
+            return job
         snapshot = self._board.read()
-        read, driver = snapshot.machine.platform, driver_version(snapshot)
-        modes = {} if device is None else left_out(read, driver, device)
-        return replace(job, cache_dir=self._cache_dir, left_out=modes)
+        modes = left_out(snapshot.machine.platform, driver_version(snapshot), device)
+        return replace(job, left_out=modes)
 
     async def _finish(self, due: Due, report: RunReport, before: Admission) -> None:
         """Store, evaluate and publish a run."""
