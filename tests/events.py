@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gpud.agent.regression.changes import real
 from gpud.agent.state import gpus, health, runs
 from gpud.agent.state import telemetry as answers
-from gpud.agent.state.changes import with_changes
+from gpud.agent.state.changes import ChangeDetection, with_changes
 from gpud.agent.state.recent import with_past
 from gpud.agent.state.snapshot import (
     AlertsState,
@@ -87,6 +87,11 @@ def post(board: Board, event: Event) -> None:
     """Publish what an event makes of the present snapshot."""
     after = event(board.read())
     board.publish(**{name: getattr(after, name) for name in Snapshot.__struct_fields__})
+
+
+def answers_to(board: Board) -> ChangeDetection:
+    """Publish the answers of telemetry; without a history there is nothing to compare them with."""
+    return ChangeDetection(cast("Any", None), board, lambda: Instant(0.0, 0.0), "boot")
 
 
 def _published(snapshot: Snapshot, now_s: float, **states: object) -> Snapshot:

@@ -1,4 +1,4 @@
-"""Collection of telemetry: sources asked in order of priority, each answer posted at once.
+"""Collection of telemetry: sources asked in order of priority, each answer published at once.
 
 Each public module in ``gpud.agent.telemetry.sources`` is a source: it defines ``NAME``, whose place
 in ``gpud.core.telemetry.LEVELS`` is its priority, and ``create(context)``. With ``STARTS_A_PROGRAM
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpud.agent.state.board import Board
+    from gpud.agent.state.changes import ChangeDetection
     from gpud.agent.telemetry.answers import LiveAnswer
     from gpud.core.clock import Instant
     from gpud.core.sample import Reading
@@ -127,18 +128,18 @@ def create(context: SourceContext) -> tuple[dict[str, TelemetrySource], dict[str
 
 
 class Collection:
-    """All sources together. ``post`` takes the answer of each."""
+    """All sources together. ``changes`` publishes the answer of each."""
 
     def __init__(
         self,
         context: SourceContext,
-        post: Callable[[Answer], None],
+        changes: ChangeDetection,
         sources: tuple[Mapping[str, TelemetrySource], Mapping[str, TelemetrySource]],
         *,
         patience_s: float = PATIENCE_S,
     ) -> None:
         self._context = context
-        self._post = post
+        self._changes = changes
         self._quick, self._programs = sources
         self._patience_s = patience_s
         self._lock = asyncio.Lock()
@@ -162,7 +163,7 @@ class Collection:
         for source in sources.values():
             answer = await source.collect()
             if answer is not None:
-                self._post(answer)
+                self._changes.answered(answer)
 
     async def look(self, patience_s: float) -> tuple[Reading, ...]:
         """Return what the best source that can be asked at any moment reads now.

@@ -17,7 +17,7 @@ from gpud.core.clock import Instant
 from gpud.core.sample import Absent, Reading
 from gpud.core.settings import parse
 from gpud.core.telemetry import LEVELS
-from tests.events import made, post, source_answered
+from tests.events import answers_to, made
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,17 +133,14 @@ class World:
         """Ask, and publish the answer."""
         answer = await source.collect()
         if answer is not None:
-            self.publish(answer)
+            answers_to(self.board).answered(answer)
         return answer
-
-    def publish(self, answer: Answer) -> None:
-        post(self.board, source_answered(answer, self.wall_s))
 
     def told(self, source: str, reason: str | None = None, **texts: str) -> None:
         """Publish an answer of another source, about the machine."""
         readings = tuple(Reading(None, name, text, source) for name, text in texts.items())
         level = LEVELS.index(source)
-        self.publish(
+        answers_to(self.board).answered(
             Answer(source, level, self.wall_s, self.mono_s, readings, holds_s=1e9, reason=reason)
         )
 

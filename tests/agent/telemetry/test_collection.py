@@ -20,7 +20,7 @@ from gpud.core.sample import Reading
 from gpud.core.settings import parse
 from gpud.core.telemetry import LEVELS
 from tests.agent.telemetry.smi_world import EXE, WSL2, World, line
-from tests.events import made, post, source_answered
+from tests.events import answers_to, made
 from tests.standins.build import build_libnvml, rewrite_script
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ async def test_nvml_is_opened_once_and_a_program_started_once_for_each_driver(
     world.says(EXE, line() + "\n")
     world.settings = f'[nvml]\nlibrary = "{library}"\n'
     context = world.context()
-    together = Collection(context, world.publish, collection.create(context))
+    together = Collection(context, answers_to(world.board), collection.create(context))
 
     async def starts_in_an_hour() -> int:
         before = len(world.starts)
@@ -100,10 +100,7 @@ def together(*sources: Scripted) -> tuple[Collection, Board]:
     for source in sources:
         (programs if source.name.startswith("nvidia_smi") else quick)[source.name] = source
 
-    def publish(answer: Answer) -> None:
-        post(board, source_answered(answer, 0.0))
-
-    return Collection(context(board), publish, (quick, programs), patience_s=0.01), board
+    return Collection(context(board), answers_to(board), (quick, programs), patience_s=0.01), board
 
 
 async def test_without_a_source_that_can_be_asked_at_any_moment_a_look_says_so() -> None:

@@ -17,6 +17,7 @@ from gpud.core.errors import TelemetryError
 from gpud.core.sample import Absent
 from gpud.core.settings import parse
 from tests.agent.telemetry.nvml_source import by_field, collected, settings_for, telling
+from tests.events import answers_to
 from tests.fuse import Stalling, stalling, usable
 from tests.standins.build import build_libnvml, rewrite_script
 from tests.waiting import until
@@ -207,7 +208,7 @@ async def test_a_viewer_who_leaves_saves_no_helper_that_hangs_from_its_end(tmp_p
         rewrite_script(library, "")
         source.clock.ahead_s += nvml.KILL_AFTER_S
         context = source.source._context
-        telemetry = Collection(context, lambda _: None, ({"nvml": source.source}, {}))
+        telemetry = Collection(context, answers_to(context.board), ({"nvml": source.source}, {}))
         viewer = asyncio.create_task(telemetry.live())
         await asyncio.to_thread(until, lambda: source.pid is None, "the end of the helper begins")
         viewer.cancel()

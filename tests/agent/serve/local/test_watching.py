@@ -20,7 +20,7 @@ from gpud.document.status import Status
 from gpud.requests import GpuProcess, TopLine
 from gpud.show.gpus import by_gpu
 from tests.agent.telemetry.nvml_source import Clock
-from tests.events import made, post, source_answered
+from tests.events import answers_to, made
 from tests.standins.build import build_libnvml, rewrite_script
 
 if TYPE_CHECKING:
@@ -68,11 +68,7 @@ class World:
     @asynccontextmanager
     async def watched(self, viewers: int = 1) -> AsyncIterator[list[AsyncGenerator[TopLine, None]]]:
         context = SourceContext(self.settings, self.board, self.clock.now, self.home)
-
-        def publish(answer: Any) -> None:
-            post(self.board, source_answered(answer, answer.taken_s))
-
-        telemetry = Collection(context, publish, collection.create(context))
+        telemetry = Collection(context, answers_to(self.board), collection.create(context))
         shared = Watching(
             self.settings,
             read=self.board.read,
