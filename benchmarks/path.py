@@ -5,7 +5,8 @@
 A real ``gpud run`` measures ``cpu_call`` every few seconds. Its agent and its children run under
 ``sys.setprofile``, from one published run to the next and a scrape of that one. A file counts when
 one of its functions is called; bodies of modules and classes do not count, nor does what the agent
-does every second anyway (``BESIDE``). It is a figure to learn from: files are not merged for it.
+does every second anyway (``BESIDE``). Files that only a task enters which looks at every published
+state (``LOOKING``) are listed apart. It is a figure to learn from: files are not merged for it.
 """
 
 from __future__ import annotations
@@ -24,15 +25,17 @@ from typing import TYPE_CHECKING
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.e2e.program import Program, only, program  # noqa: E402
+from tests.e2e.program import Program, cuda, only, program  # noqa: E402
 from tests.waiting import until  # noqa: E402
 
 if TYPE_CHECKING:
     from types import FrameType
 
 PACKAGE = f"{ROOT}/gpud/"
-BESIDE = {"tick", "containers", "settings", "windows"}
-"""Tasks of the agent that have no part in a measurement."""
+BESIDE = {"tick", "containers", "settings", "store", "windows", "alerts"}
+"""Tasks of the agent that have no part in a measurement; the last looks for what is to be sent."""
+LOOKING = {"alert state": "looking for alerts", "report": "writing agent.json"}
+"""Tasks that look at every published state, whatever it was made by."""
 INTERPRETER = """#!/bin/bash
 case "$*" in
   "-I -m gpud.agent "* | "-I -m gpud.child "*)
@@ -45,21 +48,31 @@ exec -a "$0" '{python}' "$@"
 def trace(folder: Path, module: str) -> None:
     """Run a module and write the files it enters: a child's at its end, the agent's on SIGUSR2."""
     files: set[str] = set()
+    looking: dict[str, str] = {}
 
     def note(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
         if event != "call" or code.co_filename in files:
             return
         function = code.co_flags & inspect.CO_OPTIMIZED  # no body of a module or class
-        if function and code.co_filename.startswith(PACKAGE) and _task() not in BESIDE:
+        if not function or not code.co_filename.startswith(PACKAGE):
+            return
+        if (task := _task()) in LOOKING:
+            looking[code.co_filename] = LOOKING[task]
+        elif task not in BESIDE:
             files.add(code.co_filename)
 
     def write(*_: object) -> None:
         path = folder / f"{module}.tmp"
-        path.write_text("\n".join(sorted(name.removeprefix(PACKAGE) for name in files)))
+        names = [*files, *(f"{name}, {why}" for name, why in looking.items() if name not in files)]
+        path.write_text("\n".join(sorted(name.removeprefix(PACKAGE) for name in names)))
         path.rename(folder / module)
 
-    signal.signal(signal.SIGUSR1, lambda *_: files.clear())
+    def clear(*_: object) -> None:
+        files.clear()
+        looking.clear()
+
+    signal.signal(signal.SIGUSR1, clear)
     signal.signal(signal.SIGUSR2, write)
     threading.setprofile(note)
     sys.setprofile(note)
@@ -111,9 +124,10 @@ def main() -> int:
         sys.argv = [module, *sys.argv[4:]]
         trace(folder, module)
         return 0
-    with program(probes=only("cpu_call"), cuda={}, nvml={}) as gpud:
+    with program(probes=only("cpu_call"), nvml={}) as gpud:
         folder = gpud.home / "traced"
         gpud.python = traced_python(folder)
+        gpud.settings["cuda"] = cuda(gpud.home)  # one that fails is listed anew in every round
         gpud.settings["schedule"] = {"small_interval_s": 4.0, "telemetry_interval_s": 3600.0}
         gpud.start()
         runs = measured(gpud, 2)
@@ -130,7 +144,9 @@ def main() -> int:
         }
     for name, entered in files.items():
         print(f"{name}: {len(entered)} files", *entered, sep="\n  ")
-    print(f"together: {len(set().union(*files.values()))} files")
+    every = set().union(*files.values())
+    apart = sum("," in name for name in every)
+    print(f"together: {len(every)} files, {apart} of them by tasks that look at every state")
     return 0
 
 
