@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gpud import regular_file
 from gpud.core import wire
 from gpud.core.clock import Instant
 from gpud.core.errors import WireError
-from gpud.core.proc import start_ticks
-from gpud.core.report import STALE_AFTER_S, RootReport
-from gpud.processes import lived_s
+from gpud.core.report import STALE_AFTER_S, ProcessRef, RootReport
+from gpud.processes import lived_s, ref
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LARGEST: Final = 4 << 20
 """Bytes of root's report, many times over."""
@@ -28,7 +29,7 @@ def running(run_dir: Path) -> bool:
     """Compare pid and start time, so that a recycled pid is never taken for gpud."""
     try:
         pid, ticks = (run_dir / "root.pid").read_text().split()
-        return start_ticks(Path("/proc", pid, "stat").read_text()) == int(ticks)
+        return ref(int(pid)) == ProcessRef(int(pid), int(ticks))
     except (OSError, ValueError):
         return False
 
@@ -56,11 +57,10 @@ def root_report(path: Path, now: Instant) -> tuple[RootReport | None, str]:
         return None, f"cannot read {path}: {error.strerror}"
     except WireError as error:
         return None, f"{path}: {error}"
-    age_s, process = now.mono_s - report.beat_s, report.process
-    # The report of a killed supervisor stays, so its process is looked up too.
-    stat = regular_file.text(Path(f"/proc/{process.pid}/stat")) or ""
+    age_s = now.mono_s - report.beat_s
     fresh = -CLOCK_TOLERANCE_S <= age_s <= STALE_AFTER_S
-    if not fresh or start_ticks(stat) != process.start_ticks:
+    # The report of a killed supervisor stays, so its process is looked up too.
+    if not fresh or ref(report.process.pid) != report.process:
         return None, NOT_RUNNING
     return report, ""
 
