@@ -412,7 +412,6 @@ def _order(alert: Alert) -> tuple[bool, bool, int, float]:
 async def _finding(raised: StreamAlarm, history: History, snapshot: Snapshot) -> AlarmFinding:
     """Return an alarm with its likely causes; an improvement needs none."""
     alarm, sides = raised.alarm, Sides()
-    changed = tuple(Cause(d.kind, d.old, d.new) for d in raised.differences)
     likely: tuple[Cause, ...] = ()
     if alarm.worse:
         most, slow = max(COMPARED, alarm.samples), alarm.kind is ChangeKind.SLOW_STATE
@@ -421,8 +420,9 @@ async def _finding(raised: StreamAlarm, history: History, snapshot: Snapshot) ->
                 queries.conditions_around, raised.key, alarm.since_s, most, slow=slow
             )
         messages, mode = _messages(raised, snapshot), raised.key.mode
-        likely = causes.likely(sides.before, sides.after, changed, messages, mode=mode)
-    return AlarmFinding(raised.key, raised.unit, alarm, raised.standing.judged, changed, likely)
+        likely = causes.likely(sides.before, sides.after, raised.changed, messages, mode=mode)
+    judged = raised.standing.judged
+    return AlarmFinding(raised.key, raised.unit, alarm, judged, raised.changed, likely)
 
 
 def _messages(raised: StreamAlarm, snapshot: Snapshot) -> Iterator[Cause]:

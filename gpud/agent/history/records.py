@@ -180,7 +180,7 @@ def write_results(
 ) -> None:
     """Write alarms and verdicts; those that a replay repeats are there already, and stay."""
     for alarm in decided:
-        differences = [difference._asdict() for difference in alarm.differences]
+        differences = [{"kind": d.kind, "old": d.old, "new": d.new} for d in alarm.changed]
         body = {"unit": alarm.unit, **asdict(alarm.alarm), "differences": differences}
         transaction.execute(
             "INSERT OR IGNORE INTO alarms (stream, seq, at_s, body) VALUES (?, ?, ?, ?)",

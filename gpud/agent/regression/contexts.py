@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping  # states are decoded by this type
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from gpud.agent.regression.changes import (
     CUDA_VERSION,
@@ -21,6 +21,7 @@ from gpud.agent.regression.changes import (
     WINDOWS_BUILD,
     WSL_VERSION,
 )
+from gpud.core.alerts import Cause
 
 if TYPE_CHECKING:
     from gpud.core.sample import Condition
@@ -46,14 +47,6 @@ _WORDS: Final = {
     WSL_VERSION: "WSL {}",
 }
 """How a part is written, the one that names a generation first."""
-
-
-class Difference(NamedTuple):
-    """One part in which two generations differ: "driver_version", "572.16", "576.02"."""
-
-    kind: str
-    old: str
-    new: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +95,15 @@ class Contexts:
         labels = (each.label for each in self.generations if each.name == name)
         return next(labels, UNKNOWN)
 
-    def difference(self, old: str, new: str) -> tuple[Difference, ...]:
-        """Return in what two generations, by name, differ; a part that either lacks is none.
+    def difference(self, old: str, new: str) -> tuple[Cause, ...]:
+        """Return in what two generations, by name, differ: "driver_version", "572.16", "576.02".
 
-        What follows the driver is skipped where the driver itself is named.
+        A part that either lacks is none. What follows the driver is skipped where that is named.
         """
         parts = {each.name: each.parts for each in self.generations}
         before, after = parts.get(old, {}), parts.get(new, {})
         return tuple(
-            Difference(kind, before[kind], after[kind])
+            Cause(kind, before[kind], after[kind])
             for kind in self._compared(before, after)
             if not _same(kind, before[kind], after[kind])
         )

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from gpud.agent.regression.commands import Command
-    from gpud.agent.regression.contexts import Difference
     from gpud.agent.regression.detector import Alarm, DriverVerdict, Spans, StreamStanding
+    from gpud.core.alerts import Cause
     from gpud.core.sample import Condition, Flag, RunReport
 
 JUDGED: Final = {
@@ -144,7 +144,7 @@ class StreamAlarm:
     unit: Unit
     alarm: Alarm
     standing: StreamStanding
-    differences: tuple[Difference, ...] = ()
+    changed: tuple[Cause, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +206,9 @@ class Evaluator:
         stream.last_s = observation.at_s
         results.keys.append(key)
         if alarm is not None:
-            differences = of.difference(alarm.old_driver, alarm.new_driver)
+            changed = of.difference(alarm.old_driver, alarm.new_driver)
             named = _with_labels(alarm, of)
-            results.alarms.append(StreamAlarm(key, unit, named, self.standing(key), differences))
+            results.alarms.append(StreamAlarm(key, unit, named, self.standing(key), changed))
         verdict = stream.detector.settled
         if verdict is not None and verdict is not before:
             named_verdict = _with_labels(verdict, of)

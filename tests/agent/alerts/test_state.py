@@ -13,7 +13,6 @@ import pytest
 from gpud.agent.alerts.state import SHOWN_ENDED_S, AlertState, within
 from gpud.agent.history.schema import FILE
 from gpud.agent.history.store import History
-from gpud.agent.regression.contexts import Difference
 from gpud.agent.regression.evaluation import StreamAlarm
 from gpud.agent.state.board import Board
 from gpud.core.alerts import Alert, Severity
@@ -53,7 +52,7 @@ class Life:
                 item.unit,
                 item.alarm,
                 standing(judged=item.judged),
-                tuple(Difference(c.kind, c.old or "", c.new or "") for c in item.changed),
+                item.changed,
             )
             for item in findings
         )

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.regression.contexts import FOLLOWERS, OF_A_GPU, OF_THE_CPU, UNKNOWN, Contexts
+from gpud.core.alerts import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,10 +107,10 @@ def test_where_two_generations_have_one_driver_the_later_one_says_what_differs()
 def test_the_difference_names_what_both_know_and_leaves_the_followers_to_the_driver() -> None:
     known = after(A | MACHINE, B | {"kernel": "6.6.87.2"}, {"cuda_version": "13.0"})
     assert known.difference("g1", "g2") == (
-        ("driver_version", "572.16", "576.02"),
-        ("kernel", MACHINE["kernel"], "6.6.87.2"),
+        Cause("driver_version", "572.16", "576.02"),
+        Cause("kernel", MACHINE["kernel"], "6.6.87.2"),
     )
-    assert known.difference("g2", "g3") == (("cuda_version", "12.9", "13.0"),)
+    assert known.difference("g2", "g3") == (Cause("cuda_version", "12.9", "13.0"),)
     assert known.difference("g1", "g9") == ()
 
 

@@ -18,6 +18,7 @@ from gpud.agent.regression.evaluation import (
     observations,
     stream_name,
 )
+from gpud.core.alerts import Cause
 from gpud.core.errors import WireError
 from gpud.core.sample import Backend, Failure, Flag, Reason, RunReport, Unit
 from gpud.core.streams import StreamKey
@@ -128,9 +129,9 @@ def test_alarm_of_an_update_has_peoples_names_and_all_that_differs() -> None:
     alarm = raised.alarm
     assert (alarm.kind, alarm.worse, raised.unit) == (ChangeKind.DRIVER, True, Unit.SECONDS)
     assert (alarm.old_driver, alarm.new_driver) == ("572.16", "576.02")
-    assert raised.differences == (
-        ("driver_version", "572.16", "576.02"),
-        ("windows_build", "26100.1", "26100.2"),
+    assert raised.changed == (
+        Cause("driver_version", "572.16", "576.02"),
+        Cause("windows_build", "26100.1", "26100.2"),
     )
     verdict = raised.standing.verdict
     assert verdict is not None
