@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpud.agent.regression.changes import real
 from gpud.agent.state import gpus, health, runs
 from gpud.agent.state import telemetry as answers
 from gpud.agent.state.changes import ChangeDetection, with_changes
+from gpud.agent.state.facts import real
 from gpud.agent.state.recent import with_past
 from gpud.agent.state.snapshot import (
     AlertsState,

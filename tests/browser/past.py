@@ -11,7 +11,7 @@ from gpud.agent.history import records
 from gpud.agent.history.records import Entry
 from gpud.agent.history.schema import MINUTE_S
 from gpud.agent.history.telemetry import REASONS, write_minutes
-from gpud.agent.regression.changes import DRIVER_VERSION
+from gpud.agent.state.facts import DRIVER_VERSION
 from gpud.core.sample import Flag, Unit
 from tests import snapshots
 from tests.histories import DAY_S, HOUR_S, figure, made, opened, spread, telemetry

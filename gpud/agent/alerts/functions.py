@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from gpud.agent.measure.breaker import State
-from gpud.agent.regression import changes
 from gpud.agent.state import containers
-from gpud.agent.state.changes import run_conditions
+from gpud.agent.state.facts import DRIVER_FOLDER, DRIVER_VERSION, NVML_VERSION, run_conditions
 from gpud.agent.state.health import SEVERITY, FailureSeverity
 from gpud.core.health import Level
 from gpud.core.sample import Reason
@@ -218,9 +217,9 @@ def current_driver(snapshot: Snapshot, now: Instant) -> str | None:
     """Name the driver by its version, else by what it brings; None where nothing names it."""
     current = run_conditions(snapshot, now.mono_s)
     for kind, form in (
-        (changes.DRIVER_VERSION, "{}"),
-        (changes.NVML_VERSION, "NVML {}"),
-        (changes.DRIVER_FOLDER, "folder {}"),
+        (DRIVER_VERSION, "{}"),
+        (NVML_VERSION, "NVML {}"),
+        (DRIVER_FOLDER, "folder {}"),
     ):
         if isinstance(text := current.get(kind), str):
             return form.format(text)

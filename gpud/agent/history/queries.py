@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from gpud.agent.history.records import Entry, Finite, Flags, RecordBody, SavedState, typed
 from gpud.agent.history.schema import HOUR_S, PEER, PROBES, VERSION
 from gpud.agent.regression import commands
-from gpud.agent.regression.changes import GPUS, KINDS
 from gpud.agent.regression.evaluation import RunFigures, stream_key
+from gpud.agent.state.facts import GPUS, KINDS
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
 from gpud.core.errors import WireError
 from gpud.core.sample import Flag, Unit

@@ -34,7 +34,7 @@ from gpud.agent.history.schema import (
     VERSION,
 )
 from gpud.agent.history.store import Store
-from gpud.agent.regression.changes import KINDS
+from gpud.agent.state.facts import KINDS
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
 from gpud.core.errors import StoreError
 from gpud.core.stats import quantile

@@ -15,7 +15,7 @@ from gpud.agent.measure.gate import Due, Wait
 from gpud.agent.measure.launch import Launcher, LaunchRefused
 from gpud.agent.measure.served import absence, job_of, peer_of
 from gpud.agent.state import containers
-from gpud.agent.state.changes import run_conditions
+from gpud.agent.state.facts import run_conditions
 from gpud.agent.state.gpus import with_devices
 from gpud.agent.state.known_faults import driver_version, left_out
 from gpud.agent.state.presence import misses_a_gpu

@@ -12,7 +12,7 @@ from collections.abc import Mapping  # states are decoded by this type
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.regression.changes import (
+from gpud.agent.state.facts import (
     CUDA_VERSION,
     DRIVER_FOLDER,
     DRIVER_VERSION,

@@ -1,6 +1,7 @@
 """Changes of driver and machine: their facts, compared after each answer and stored by a task.
 
-A change that was published and not yet written when gpud is killed is detected again by the next.
+They are shown and start no alert: runs do, by the versions stored with them. A change that was
+published and not yet written when gpud is killed is detected again by the next.
 """
 
 from __future__ import annotations
@@ -15,16 +16,20 @@ from msgspec.structs import asdict, replace
 from gpud.agent.history import queries, records
 from gpud.agent.history.queries import MOST_EVENTS, Window
 from gpud.agent.history.records import Entry
-from gpud.agent.regression import changes
-from gpud.agent.regression.changes import (
+from gpud.agent.state import presence
+from gpud.agent.state.facts import (
+    BOOT_ID,
+    GPUS,
     KINDS,
     Fact,
     FactsSoFar,
     changed,
+    fact_of,
+    is_text,
     real,
     recalled,
+    versions,
 )
-from gpud.agent.state import presence
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN, remembered
 from gpud.agent.state.snapshot import ChangesState
 from gpud.agent.state.telemetry import with_answer
@@ -35,7 +40,7 @@ from gpud.document.machine import ChangeReport, Expected
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gpud.agent.history.store import History
     from gpud.agent.state.board import Board
@@ -178,20 +183,6 @@ def _change(entry: Entry) -> ChangeReport:
     )
 
 
-FACT_FIELDS: Final = (
-    changes.DRIVER_VERSION,
-    changes.NVML_VERSION,
-    changes.CUDA_VERSION,
-    changes.DRIVER_FOLDER,
-)
-"""Kinds that are telemetry fields of the machine."""
-
-READ: Final = (changes.KERNEL, changes.WSL_VERSION, changes.WINDOWS_BUILD)
-"""Kinds that cannot change while the virtual machine runs."""
-
-FACTS_OF_A_RUN: Final = (*FACT_FIELDS, *READ)
-"""What is stored with the figures of a run, under these names."""
-
 CUDA_LISTS: Final = len(telemetry.LEVELS)
 """Above every other source: the GPUs that CUDA lists are those that work can be done on."""
 
@@ -199,29 +190,11 @@ CUDA_LISTS: Final = len(telemetry.LEVELS)
 def facts(snapshot: Snapshot, now_mono_s: float, boot_id: str) -> dict[str, Fact]:
     """Give what telemetry, CUDA and the kernel say now, by kind; what nobody says is left out."""
     readings = answers.current(snapshot.telemetry, now_mono_s)
-    facts_now = _versions(snapshot, readings)
+    facts_now = versions(snapshot, readings)
     if boot_id:
-        facts_now[changes.BOOT_ID] = Fact(boot_id)
-    gpus = _gpus(snapshot, [r for r in readings if r.field == "uuid" and _is_text(r)])
-    return facts_now if gpus is None else {**facts_now, changes.GPUS: gpus}
-
-
-def _versions(snapshot: Snapshot, readings: Iterable[Reading]) -> dict[str, Fact]:
-    """Give the versions of driver and machine, as far as they are known."""
-    versions = {
-        reading.field: _fact(snapshot, reading, str(reading.value))
-        for reading in readings
-        if reading.gpu is None and reading.field in FACT_FIELDS and _is_text(reading)
-    }
-    texts = {kind: snapshot.machine.platform.get(kind) for kind in READ}
-    return versions | {kind: Fact(text) for kind, text in texts.items() if text}
-
-
-def run_conditions(snapshot: Snapshot, now_mono_s: float) -> dict[str, Condition]:
-    """Give what is to be stored with a run that ended now."""
-    readings = answers.current(snapshot.telemetry, now_mono_s)
-    current = _versions(snapshot, readings)
-    return {kind: current[kind].text for kind in FACTS_OF_A_RUN if kind in current}
+        facts_now[BOOT_ID] = Fact(boot_id)
+    gpus = _gpus(snapshot, [r for r in readings if r.field == "uuid" and is_text(r)])
+    return facts_now if gpus is None else {**facts_now, GPUS: gpus}
 
 
 def _gpus(snapshot: Snapshot, readings: list[Reading]) -> Fact | None:
@@ -243,13 +216,4 @@ def _gpus(snapshot: Snapshot, readings: list[Reading]) -> Fact | None:
         return None
     best = max(readings, key=lambda reading: snapshot.telemetry.answers[reading.source].level)
     shown = sorted(str(reading.value) for reading in readings if reading.source == best.source)
-    return _fact(snapshot, best, ",".join(shown))
-
-
-def _fact(snapshot: Snapshot, reading: Reading, text: str) -> Fact:
-    answer = snapshot.telemetry.answers[reading.source]
-    return Fact(text, answer.level, answer.taken_mono_s)
-
-
-def _is_text(reading: Reading) -> bool:
-    return type(reading.value) is str  # a reason is a str too, and no fact
+    return fact_of(snapshot, best, ",".join(shown))

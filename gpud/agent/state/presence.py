@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from gpud.agent.regression.changes import GPUS, uuids
+from gpud.agent.state.facts import GPUS, uuids
 from gpud.core import advice
 from gpud.core.advice import Platform, Situation
 from gpud.core.health import Health, Level

@@ -17,7 +17,7 @@ from gpud.agent.history import queries, records
 from gpud.agent.history.queries import StoredSeries, Window
 from gpud.agent.history.records import Entry
 from gpud.agent.history.schema import FILE, MIGRATIONS
-from gpud.agent.regression.changes import DRIVER_VERSION, GPUS, KERNEL
+from gpud.agent.state.facts import DRIVER_VERSION, GPUS, KERNEL
 from gpud.agent.state.presence import GPU_SEEN
 from gpud.core.errors import StoreError
 from gpud.core.sample import Flag, Peak

@@ -12,9 +12,9 @@ import pytest
 from gpud.agent.history import queries
 from gpud.agent.history.queries import Window
 from gpud.agent.history.store import History, Store
-from gpud.agent.regression.changes import Fact
 from gpud.agent.state.board import Board
-from gpud.agent.state.changes import CUDA_LISTS, ChangeDetection, facts, run_conditions
+from gpud.agent.state.changes import CUDA_LISTS, ChangeDetection, facts
+from gpud.agent.state.facts import Fact, run_conditions
 from gpud.agent.state.presence import GPU_FORGOTTEN
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.clock import Instant

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpud.agent.regression.changes import GPUS
 from gpud.agent.state import presence
+from gpud.agent.state.facts import GPUS
 from gpud.agent.state.presence import (
     GPU_FORGOTTEN,
     GPU_SEEN,

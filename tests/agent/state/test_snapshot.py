@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.agent.regression.changes import KINDS
 from gpud.agent.serve.refusals import Refused
+from gpud.agent.state.facts import KINDS
 from gpud.agent.state.snapshot import ProbeKey, Snapshot
 from gpud.agent.telemetry.answers import Answer, current
 from gpud.core.health import Level

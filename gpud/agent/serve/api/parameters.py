@@ -15,7 +15,7 @@ from msgspec import Meta
 from gpud.agent.alerts.state import MOST_ROWS
 from gpud.agent.history.queries import MOST_EVENTS
 from gpud.agent.regression import commands
-from gpud.agent.regression.changes import KINDS
+from gpud.agent.state.facts import KINDS
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
 
 if TYPE_CHECKING:

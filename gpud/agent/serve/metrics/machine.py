@@ -7,9 +7,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent.measure import breaker
-from gpud.agent.regression.changes import KINDS
 from gpud.agent.serve.metrics.families import clean
 from gpud.agent.serve.refusals import Refused
+from gpud.agent.state.facts import KINDS
 from gpud.core.alerts import (
     DRIVER_REGRESSION,
     FUNCTION_LOST,

@@ -12,8 +12,8 @@ from msgspec import structs
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from gpud.agent.measure.pace import Beat
-from gpud.agent.regression.changes import KINDS
 from gpud.agent.serve.metrics import machineid
+from gpud.agent.state.facts import KINDS
 from gpud.agent.state.snapshot import PaceState
 from gpud.core.clock import Instant
 from gpud.core.sample import Backend, Failure, Reason, RunReport

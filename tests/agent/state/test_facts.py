@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpud.agent.regression.changes import (
+from gpud.agent.state.facts import (
     BOOT_ID,
     CUDA_VERSION,
     DRIVER_VERSION,

@@ -1,4 +1,4 @@
-"""Changes of driver and platform: facts of sources, compared from one look to the next.
+"""Facts of driver and machine: what a run is stored with, and when one has changed.
 
 A change is a fact that held. A source is believed when it gives the same in two looks in a row,
 because a driver that is being replaced shows nonsense once. Silence is no change: NVML that is
@@ -11,10 +11,14 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from gpud.agent.telemetry import answers
 from gpud.document.machine import ChangeReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from gpud.agent.state.snapshot import Snapshot
+    from gpud.core.sample import Condition, Reading
 
 DRIVER_VERSION, NVML_VERSION, CUDA_VERSION = "driver_version", "nvml_version", "cuda_version"
 DRIVER_FOLDER, KERNEL, BOOT_ID, GPUS = "driver_folder", "kernel", "boot_id", "gpus"
@@ -33,6 +37,12 @@ KINDS: Final = (
 )
 """Every kind of change, as metrics, events and the store name it."""
 
+FIELDS: Final = frozenset({DRIVER_VERSION, NVML_VERSION, CUDA_VERSION, DRIVER_FOLDER})
+"""Kinds that are telemetry fields of the machine."""
+
+READ: Final = (KERNEL, WSL_VERSION, WINDOWS_BUILD)
+"""Kinds that cannot change while the virtual machine runs."""
+
 LONGEST: Final = 4096
 """Characters of a fact that are kept: the UUIDs of 64 GPUs take 2,623."""
 
@@ -49,6 +59,37 @@ class Fact:
     level: int = 0
     look: float | None = None
     since_s: float = 0.0  # Unix time of the first of the looks running that gave it
+
+
+def run_conditions(snapshot: Snapshot, now_mono_s: float) -> dict[str, Condition]:
+    """Return what is stored with a run that ends now: the versions, by kind.
+
+    A new driver shows in the detector and in alerts by these alone, not by a change.
+    """
+    readings = answers.current(snapshot.telemetry, now_mono_s)
+    return {kind: fact.text for kind, fact in versions(snapshot, readings).items()}
+
+
+def versions(snapshot: Snapshot, readings: Iterable[Reading]) -> dict[str, Fact]:
+    """Return the versions of driver and machine, by kind, as far as they are known."""
+    told = {
+        reading.field: fact_of(snapshot, reading, str(reading.value))
+        for reading in readings
+        if reading.gpu is None and reading.field in FIELDS and is_text(reading)
+    }
+    texts = {kind: snapshot.machine.platform.get(kind) for kind in READ}
+    return told | {kind: Fact(text) for kind, text in texts.items() if text}
+
+
+def fact_of(snapshot: Snapshot, reading: Reading, text: str) -> Fact:
+    """Return the fact that the source of a reading states."""
+    answer = snapshot.telemetry.answers[reading.source]
+    return Fact(text, answer.level, answer.taken_mono_s)
+
+
+def is_text(reading: Reading) -> bool:
+    """Return whether a reading is a text; the reason for none is a str too, and no fact."""
+    return type(reading.value) is str
 
 
 @dataclass(frozen=True, slots=True)
