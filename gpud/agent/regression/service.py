@@ -91,7 +91,9 @@ class Unsaved:
 
 
 class Regression:
-    """Evaluates runs. ``run`` is the task that does what need not be done at once.
+    """Evaluates runs, and gives the alarms that they raise to ``alerts``.
+
+    ``run`` is the task that does what need not be done at once.
 
     Whoever appends a run to the history and has it evaluated holds ``turn`` from one to the other:
     states are never written in between.
@@ -263,7 +265,7 @@ class Regression:
             self._publish(keys)
 
     def _add(self, results: Results) -> None:
-        """Hand on the results of a run."""
+        """Give the alarms of a run to the alerts, and keep its results until they are written."""
         self._unsaved.add(results)
         self._alerts.add(results.alarms)
         for raised in results.alarms:

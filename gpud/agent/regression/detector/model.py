@@ -105,7 +105,10 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """One confirmed change of a level; improvements are alarms too, with ``worse`` False."""
+    """One confirmed change of a level; improvements are alarms too, with ``worse`` False.
+
+    Both drivers are contexts, as ``Observation`` has them; ``Evaluator`` gives them people's names.
+    """
 
     kind: ChangeKind
     worse: bool

@@ -81,7 +81,7 @@ class HelperReading(msgspec.Struct, frozen=True):
 
 
 class HelperAnswer(msgspec.Struct, frozen=True):
-    """One line of the helper; ``gpud.agent.telemetry.nvml`` describes each part."""
+    """One line of the helper; ``gpud.agent.telemetry.nvml.__main__`` describes each part."""
 
     readings: tuple[HelperReading, ...] | None = None
     processes: tuple[GpuProcesses, ...] = ()
