@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import ctypes
 
-from gpud.child.libc import LAUNCH_PROTOTYPE
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -42,7 +40,11 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuModuleLoadDataEx": (OUT, OUT, ctypes.c_uint, OUT, OUT),
     "cuModuleGetFunction": (OUT, HANDLE, ctypes.c_char_p),
     "cuModuleUnload": (HANDLE,),
-    "cuLaunchKernel": LAUNCH_PROTOTYPE,
+    "cuLaunchKernel": (
+        HANDLE,  # function
+        *(ctypes.c_uint,) * 7,  # grid x y z, block x y z, bytes of dynamic shared memory
+        *(HANDLE,) * 3,  # stream, kernel parameters, extra
+    ),
     "cuStreamCreate": (OUT, ctypes.c_uint),
     "cuStreamSynchronize": (HANDLE,),
     "cuStreamQuery": (HANDLE,),

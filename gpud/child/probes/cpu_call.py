@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from gpud.child.device import Outcome
-from gpud.child.libc import LAUNCH_PROTOTYPE, null_call
+from gpud.child.cuda_api import FUNCTIONS
+from gpud.child.device import Outcome, null_call
 from gpud.child.summary import summarised
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 
@@ -34,7 +34,8 @@ def run(cpu: Cpu, budget: Budget, seed: int) -> Outcome:
     Shapes: 1,000 calls. Units: seconds per call.
     """
     del cpu, seed  # nothing is computed, so there is nothing to verify or to vary
-    call, clock = null_call(LAUNCH_PROTOTYPE, [kind() for kind in LAUNCH_PROTOTYPE]), _clock
+    prototype = FUNCTIONS["cuLaunchKernel"]
+    call, clock = null_call(prototype, [kind() for kind in prototype]), _clock
     taken, nothing = [], []
     for _ in range(CALLS):
         before = clock()
