@@ -164,8 +164,12 @@ def breaker_changed(standing: Standing, now_s: float) -> Event:
     )
 
 
-def child_spawned(count: int = 1) -> Event:
-    return lambda snapshot: replace(snapshot, measure=runs.with_children(snapshot.measure, count))
+def child_spawned() -> Event:
+    return lambda snapshot: replace(snapshot, measure=_with_child(snapshot.measure))
+
+
+def _with_child(measure: MeasureState) -> MeasureState:
+    return replace(measure, children=measure.children + 1)
 
 
 def source_answered(answer: Answer, now_s: float) -> Event:
@@ -180,7 +184,7 @@ def program_started(source: str) -> Event:
     return lambda snapshot: replace(
         snapshot,
         telemetry=answers.with_start(snapshot.telemetry, source),
-        measure=runs.with_children(snapshot.measure),
+        measure=_with_child(snapshot.measure),
     )
 
 

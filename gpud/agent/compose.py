@@ -47,7 +47,6 @@ from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
 from gpud.agent.state.known_faults import KnownFaultWatch
 from gpud.agent.state.minutes import TelemetryMinutes
-from gpud.agent.state.runs import with_children
 from gpud.agent.state.snapshot import MachineState, PaceState, Snapshot
 from gpud.agent.telemetry import collection, windows
 from gpud.agent.telemetry.collection import Collection, SourceContext
@@ -248,7 +247,7 @@ class Agent:
         return Collection(context, self.changes, collection.create(context))
 
     def _delivery(self) -> Delivery:
-        context = sink.Context(self.settings, os.uname().nodename, self._spawned)
+        context = sink.Context(self.settings, os.uname().nodename, self.board.count_process)
         return Delivery(
             sink.configured(context),
             self.settings.alerts,
@@ -289,9 +288,6 @@ class Agent:
     def _pace(self) -> PaceState:
         return PaceState(self.rounds.beat(), self.contexts.used, self.contexts.budget)
 
-    def _spawned(self) -> None:
-        self.board.publish(measure=with_children(self.board.read().measure))
-
     async def _ticks(self) -> None:
         """Tick again and again; as a job of the schedule that would be six turns of the loop."""
         while True:
@@ -317,7 +313,7 @@ class Agent:
     async def _ask_windows(self) -> None:
         """Ask once what only Windows knows; a change of it needs a new start of the machine."""
         if self.board.read().machine.platform.get("wsl"):
-            versions = await windows.versions(self.settings.sysroot, self._spawned)
+            versions = await windows.versions(self.settings.sysroot, self.board.count_process)
             if versions:
                 before = self.board.read().machine
                 machine = replace(before, platform={**before.platform, **versions})

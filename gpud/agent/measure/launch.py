@@ -29,7 +29,6 @@ from gpud.agent import children
 from gpud.agent.measure import outcome
 from gpud.agent.measure.breaker import Breaker, Standing, State, standing
 from gpud.agent.measure.served import INVENTORY, ServedChild, Work
-from gpud.agent.state.runs import with_children
 from gpud.core import progress, wire
 from gpud.core.advice import Platform, Situation, worded, words
 from gpud.core.errors import WireError
@@ -465,4 +464,4 @@ class Launcher:
     def _count(self) -> None:
         """Count a start: gpud publishes its own cost."""
         if self._board is not None:
-            self._board.publish(measure=with_children(self._board.read().measure))
+            self._board.count_process()

@@ -75,6 +75,11 @@ class Board:
             _log(component, before.health.get(component), now)
         self.changed.set()
 
+    def count_process(self) -> None:
+        """Count a process that the agent started: gpud publishes its own cost."""
+        measure = self._snapshot.measure
+        self.publish(measure=replace(measure, children=measure.children + 1))
+
     def replace_root(self, root: RootState) -> None:
         """Swap in a report of root's that is a later one with the same news: nothing follows."""
         self._snapshot = replace(self._snapshot, root=root)

@@ -143,11 +143,6 @@ def with_skip(  # noqa: PLR0913  # each is one fact of the skip
     )
 
 
-def with_children(measure: MeasureState, count: int = 1) -> MeasureState:
-    """Count processes that were started."""
-    return replace(measure, children=measure.children + count)
-
-
 def _counted(counts: Mapping[K, int], keys: Iterable[K]) -> Mapping[K, int]:
     after = dict(counts)
     for key in keys:

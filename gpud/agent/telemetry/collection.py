@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import structlog
 
 from gpud import discovery
-from gpud.agent.state.runs import with_children
 from gpud.agent.state.telemetry import with_start
 from gpud.agent.telemetry import sources as folder
 from gpud.agent.telemetry.answers import Answer
@@ -47,10 +46,6 @@ class SourceContext:
     board: Board
     now: Callable[[], Instant]
     own: Path
-
-    def count_process(self) -> None:
-        """Count a process that was started: gpud publishes its own cost."""
-        self.board.publish(measure=with_children(self.board.read().measure))
 
     def count_start(self, source: str) -> None:
         """Count a program that a source started."""

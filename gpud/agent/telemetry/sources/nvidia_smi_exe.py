@@ -95,7 +95,7 @@ class NvidiaSmi:
     async def _ask(self) -> tuple[Reading, ...]:
         """Start it and read its answer. ``Errors: TelemetryError``."""
         environment = windows.environment(self._context.settings.sysroot)
-        self._context.count_process()
+        self._context.board.count_process()
         try:
             ended = await children.run_program(
                 self._place,

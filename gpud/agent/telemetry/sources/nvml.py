@@ -271,7 +271,7 @@ class Nvml:
     def _started(self) -> children.Child:
         """Start a helper. Errors: ``TelemetryError``."""
         lock = self._taken()
-        self._context.count_process()
+        self._context.board.count_process()
         xids = msgspec.json.encode(self._xids).decode()
         try:
             helper = children.Child(
