@@ -93,8 +93,8 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
             return None
         if intake.driver is None:
             self.level.driver = observation.driver
-        if intake.enter(observation):
-            self.level = self._under(observation, seq)
+        if intake.enter(observation):  # another driver
+            self.level = self._after_update(observation, seq)
         if not intake.settled(at_s):
             self.silence.add(at_s, SETTLING)
             return None
@@ -122,10 +122,10 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         alarm = None
         if not slow:
             self.level.add(sample)
-            alarm = self._tried(latest) or self._steady(latest)
+            alarm = self._trial_alarm(latest) or self._same_driver_alarm(latest)
             if alarm is None and self.open:
                 self._let_go()
-        return alarm or self._shared(latest)  # one a sample: a moved share can wait for the next
+        return alarm or self._share_alarm(latest)  # a moved share can wait for the next sample
 
     def accept(self) -> None:
         """Take the present level for the usual one: what a person may say to an open alarm.
@@ -199,7 +199,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
             unjudged_for=self.silence.why,
         )
 
-    def _under(self, observation: Observation, seq: int) -> SpeedLevel:
+    def _after_update(self, observation: Observation, seq: int) -> SpeedLevel:
         """Give the level that a sample of another driver belongs to; open its trial.
 
         While an update is undecided the level before it goes on being the reference, unless the
@@ -225,7 +225,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
             )
         return SpeedLevel(driver)
 
-    def _tried(self, point: LevelSample) -> Alarm | None:
+    def _trial_alarm(self, point: LevelSample) -> Alarm | None:
         """Compare a new driver with the level before, if there is a trial."""
         trial = self.trial
         if trial is None:
@@ -238,7 +238,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         self._settle(_moved(finding), self._effect(finding))
         return self._alarm(finding, (trial.base.driver, trial.driver), point)
 
-    def _steady(self, point: LevelSample) -> Alarm | None:
+    def _same_driver_alarm(self, point: LevelSample) -> Alarm | None:
         """Look for a change under the same driver."""
         level = self.level
         finding = windows.change(level, self.intake)
@@ -249,7 +249,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         self.level = SpeedLevel(level.driver).extended(finding.points)
         return self._alarm(finding, (level.driver, level.driver), point)
 
-    def _shared(self, point: LevelSample) -> Alarm | None:
+    def _share_alarm(self, point: LevelSample) -> Alarm | None:
         """Look for a share of slow samples that moved, with an update or under the same driver."""
         trial = self.trial
         open_trial = None if trial is None or trial.reported else trial
