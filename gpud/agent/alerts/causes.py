@@ -13,6 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from gpud.agent.measure.conditions import SLOWED
+from gpud.agent.state import facts
 from gpud.core.alerts import Cause
 from gpud.core.stats import median, quantile
 from gpud.words import BY_NOTHING
@@ -38,15 +39,15 @@ MACHINE: Final = "the CPU's probes slowed as well: the machine, not the GPU"
 SAME_WORK_OF_A_CYCLE: Final = "a cycle does as much as before"
 
 OF_CHANGES: Final = {
-    "driver_version": DRIVER,
-    "kernel": KERNEL,
-    "windows_build": WINDOWS,
-    "wsl_version": WSL,
-    "cuda_version": CUDA,
-    "nvml_version": NVML,
-    "driver_folder": FOLDER,
+    facts.DRIVER_VERSION: DRIVER,
+    facts.KERNEL: KERNEL,
+    facts.WINDOWS_BUILD: WINDOWS,
+    facts.WSL_VERSION: WSL,
+    facts.CUDA_VERSION: CUDA,
+    facts.NVML_VERSION: NVML,
+    facts.DRIVER_FOLDER: FOLDER,
 }
-"""Changes of driver and machine as causes, the most telling first."""
+"""Versions that a run is stored with, as causes, the most telling first."""
 
 OF_THE_DRIVER: Final = frozenset({DRIVER, CUDA, NVML, FOLDER})
 """The driver and what comes with it: these show a new driver whose version is not known."""
