@@ -52,8 +52,8 @@ def trace(folder: Path, module: str) -> None:
 
     def note(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
-        if event != "call" or code.co_filename in files:
-            return
+        if event != "call" or code.co_filename in files or code.co_name == "<genexpr>":
+            return  # a generator's file has been entered, or it is in the body of a class
         function = code.co_flags & inspect.CO_OPTIMIZED  # no body of a module or class
         if not function or not code.co_filename.startswith(PACKAGE):
             return
