@@ -42,13 +42,13 @@ DAY_S = 86400 / FASTER
 WARM_UP, PARTS = 0.2, 10
 T_95 = 2.306
 """Student's t for 95 % with the eight degrees of freedom of a line through ten means."""
-BUDGETS = {"PSS MB": 0.5, "descriptors": 1.0}
+BUDGETS = {"private MB": 0.5, "descriptors": 1.0}
 
 
-def pss_mb(pid: int) -> float:
-    """Return the proportional share of the memory that a process has, in MB."""
+def private_mb(pid: int) -> float:
+    """Return the memory that no other process shares, in MB: a share rises when others end."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
 
 
 def descriptors(pid: int) -> float:
@@ -63,7 +63,7 @@ def status_of(pid: int, key: str) -> float:
 
 
 OF_A_PROCESS: dict[str, Callable[[int], float]] = {
-    "PSS MB": pss_mb,
+    "private MB": private_mb,
     "descriptors": descriptors,
     "threads": lambda pid: status_of(pid, "Threads"),
     "wake-ups": lambda pid: status_of(pid, "voluntary_ctxt_switches"),
@@ -84,7 +84,8 @@ def folder_mb(folder: Path) -> float:
 def measured(gpud: Program) -> dict[str, float]:
     """Measure every process and both folders once."""
     assert gpud.process is not None
-    pids = {"root": gpud.process.pid, "agent": gpud.agent_pid(), "NVML": gpud.nvml_helper()}
+    helper = until(gpud.nvml_helper, "the helper of NVML")
+    pids = {"root": gpud.process.pid, "agent": gpud.agent_pid(), "NVML": helper}
     sample: dict[str, float] = {}
     for process, pid in pids.items():
         assert pid is not None, f"{process} is gone"
