@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,8 @@ def disk_full(distro: Distribution, chance: random.Random) -> Damage:
     distro.full(full=True)
     yield notice("store", "disk_full")
     distro.full(full=False)
+    if not distro.machine.containers():  # a dockerd that began meanwhile has passed them by
+        kill(distro.named("dockerd"), signal.SIGTERM)
 
 
 @fault("history")
