@@ -6,6 +6,7 @@ All values are logarithms turned so that bigger is worse; a difference of 0.1 is
 from __future__ import annotations
 
 import math
+from array import array
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby, pairwise
@@ -112,9 +113,7 @@ class Reference:
     centred: Location = field(init=False)  # of the distances from the nearest centre
     sigma: float = field(init=False)  # of one such distance
     _inflation: float = field(init=False)
-    _windows: dict[int, tuple[tuple[float, ...], tuple[float, ...]]] = field(
-        init=False, default_factory=dict
-    )
+    _windows: dict[int, tuple[array[float], array[float]]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         ordered = sorted(self.values)
@@ -167,22 +166,22 @@ class Reference:
         """Give the standard error of how far ``m`` samples in a row lie from the reference."""
         return self.sigma * self._inflation * math.sqrt(1 / m + 1 / len(self.values))
 
-    def strayings(self, m: int) -> tuple[float, ...]:
+    def strayings(self, m: int) -> array[float]:
         """Give how far windows of ``m`` inside the reference stray from it, either way, ascending.
 
         Empty where the reference is shorter than that.
         """
         return self._inside(m)[0]
 
-    def _inside(self, m: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def _inside(self, m: int) -> tuple[array[float], array[float]]:
         """Give the shifts of the windows of ``m`` inside, and those of their means alone."""
         shifts = self._windows.get(m)
         if shifts is None:
             starts = range(0, len(self.values) - m + 1, max(1, m // STEPS))
             places = [self.located(self.values[at : at + m]) for at in starts]
             shifts = self._windows[m] = (
-                tuple(sorted(abs(shift(place)) for place in places)),
-                tuple(sorted(abs(place.mean) for place in places)),
+                array("d", sorted(abs(shift(place)) for place in places)),
+                array("d", sorted(abs(place.mean) for place in places)),
             )
         return shifts
 
