@@ -142,7 +142,7 @@ async def hang(pipeline: Pipeline) -> None:
 
 async def test_probe_put_off_for_too_long_is_reported_until_it_runs(bench: Clocked) -> None:
     """A hang between refusals ends no row: nothing was measured."""
-    bench.step_s = STARVED_S / 16
+    bench.step_s = STARVED_S / 20
     bench.looks = [BUSY]
     pipeline, history = bench.make()
     for _ in range(3):
@@ -187,7 +187,7 @@ async def test_probe_is_put_off_for_too_long_only_after_three_rounds_of_a_stretc
 
 
 def test_battery_that_the_person_chose_is_no_starvation(bench: Clocked) -> None:
-    bench.step_s = STARVED_S / 10
+    bench.step_s = STARVED_S / 20
     bench.settings = Settings(gate=GateSettings(on_battery="none"))
     bench.looks = [replace(IDLE, ac=False)]
     snapshot = bench.rounds(*[Pace.SMALL] * 5)
