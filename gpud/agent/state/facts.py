@@ -37,7 +37,7 @@ KINDS: Final = (
 )
 """Every kind of change, as metrics, events and the store name it."""
 
-FIELDS: Final = frozenset({DRIVER_VERSION, NVML_VERSION, CUDA_VERSION, DRIVER_FOLDER})
+FIELDS: Final = (DRIVER_VERSION, NVML_VERSION, CUDA_VERSION, DRIVER_FOLDER)
 """Kinds that are telemetry fields of the machine."""
 
 READ: Final = (KERNEL, WSL_VERSION, WINDOWS_BUILD)
@@ -66,19 +66,19 @@ def run_conditions(snapshot: Snapshot, now_mono_s: float) -> dict[str, Condition
 
     A new driver shows in the detector and in alerts by these alone, not by a change.
     """
-    readings = answers.current(snapshot.telemetry, now_mono_s)
-    return {kind: fact.text for kind, fact in versions(snapshot, readings).items()}
+    current = versions(snapshot, answers.current(snapshot.telemetry, now_mono_s))
+    return {kind: current[kind].text for kind in (*FIELDS, *READ) if kind in current}
 
 
 def versions(snapshot: Snapshot, readings: Iterable[Reading]) -> dict[str, Fact]:
     """Return the versions of driver and machine, by kind, as far as they are known."""
-    told = {
+    facts = {
         reading.field: fact_of(snapshot, reading, str(reading.value))
         for reading in readings
         if reading.gpu is None and reading.field in FIELDS and is_text(reading)
     }
     texts = {kind: snapshot.machine.platform.get(kind) for kind in READ}
-    return told | {kind: Fact(text) for kind, text in texts.items() if text}
+    return facts | {kind: Fact(text) for kind, text in texts.items() if text}
 
 
 def fact_of(snapshot: Snapshot, reading: Reading, text: str) -> Fact:
