@@ -144,9 +144,10 @@ def main() -> int:
         }
     for name, entered in files.items():
         print(f"{name}: {len(entered)} files", *entered, sep="\n  ")
-    every = set().union(*files.values())
-    apart = sum("," in name for name in every)
-    print(f"together: {len(every)} files, {apart} of them by tasks that look at every state")
+    every = {name for entered in files.values() for name in entered}
+    path = {name for name in every if "," not in name}
+    apart = len({name.partition(",")[0] for name in every} - path)
+    print(f"together: {len(path) + apart} files, {apart} of them by tasks that look at every state")
     return 0
 
 

@@ -2,7 +2,9 @@
 
     .venv/bin/python benchmarks/verbs.py [--trials 10] [--runs 20000]
 
-The budget: 150 ms to the first byte. A made-up document of one GPU, a history of so many runs.
+The budgets: 150 ms to the first byte; `status` ends within 0.61 of the time that it takes in 0.1.0,
+`version` within 0.40 (80 of 131 and 50 of 124 ms on one machine). A made-up document of one GPU, a
+history of so many runs.
 """
 
 from __future__ import annotations

@@ -121,9 +121,8 @@ def run(options: argparse.Namespace, place: Place) -> int:
     if len(fresh) < len(logs):
         return NO_PERMISSION
     if names == ("dockerd",) and running(Path(settings.run_dir)):
-        policy = f'`[dockerd] policy = "{settings.dockerd.policy}"`'
-        fix = "read dockerd's own: sudo journalctl -u docker, or /var/log/docker.log"
-        raise NotRunningError(f"gpud has not started dockerd ({policy}): no log of it", fix=fix)
+        fix = "`gpud status` says why; a dockerd of others: sudo journalctl -u docker"
+        raise NotRunningError("gpud has started no dockerd: there is no log of it", fix=fix)
     raise NotRunningError(f"there is no log in {folder} yet", fix=place.start_command)
 
 

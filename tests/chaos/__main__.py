@@ -51,6 +51,9 @@ def main() -> int:
     chosen = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # nothing is left behind
     if chosen.table:
+        if not chosen.table.exists():
+            print(f"deploy/chaos: there is no {chosen.table}")
+            return 2
         print("\n".join(summary(rows(chosen.table))))
         return 0
     classes = faults.classes()
@@ -64,6 +67,9 @@ def main() -> int:
     with layer() as below:
         if chosen.replay:
             numbers = [int(number) for number in chosen.replay.split(",")]
+            if max(numbers) >= len(trials):
+                print(f"deploy/chaos: seed {seed} has trials 0 to {len(trials) - 1}")
+                return 2
             return report(replay([trials[number] for number in numbers], below))
         return endure(trials, chosen, below)
 

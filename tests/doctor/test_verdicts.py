@@ -304,6 +304,14 @@ FROM_ROOT: list[tuple[Check, Files, RootReport, Verdict, str, str | None]] = [
         "x",
     ),
     (toolkit, WSL2, NOT_YET, UNKNOWN, "not looked yet: gpud asks dockerd", None),
+    (
+        toolkit,
+        WSL2,
+        structs.replace(down("failed"), containers=NOT_YET.containers),
+        OK,
+        "no dockerd runs",
+        None,
+    ),
     (toolkit, WSL2, report(), OK, "gpud leaves dockerd alone", None),
     (
         gpud,

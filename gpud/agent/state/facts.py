@@ -2,7 +2,7 @@
 
 A change is a fact that held. A source is believed when it gives the same in two looks in a row,
 because a driver that is being replaced shows nonsense once. Silence is no change: NVML that is
-gone and back with the same version has changed nothing. Pure: facts and moments come in.
+gone and back with the same version has changed nothing. Pure: snapshots, facts and moments come in.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KINDS: Final = (
 """Every kind of change, as metrics, events and the store name it."""
 
 FIELDS: Final = (DRIVER_VERSION, NVML_VERSION, CUDA_VERSION, DRIVER_FOLDER)
-"""Kinds that are telemetry fields of the machine."""
+"""Kinds that are telemetry fields of the machine, in the order in which a run is stored."""
 
 READ: Final = (KERNEL, WSL_VERSION, WINDOWS_BUILD)
 """Kinds that cannot change while the virtual machine runs."""
@@ -72,13 +72,13 @@ def run_conditions(snapshot: Snapshot, now_mono_s: float) -> dict[str, Condition
 
 def versions(snapshot: Snapshot, readings: Iterable[Reading]) -> dict[str, Fact]:
     """Return the versions of driver and machine, by kind, as far as they are known."""
-    facts = {
+    current = {
         reading.field: fact_of(snapshot, reading, str(reading.value))
         for reading in readings
         if reading.gpu is None and reading.field in FIELDS and is_text(reading)
     }
     texts = {kind: snapshot.machine.platform.get(kind) for kind in READ}
-    return facts | {kind: Fact(text) for kind, text in texts.items() if text}
+    return current | {kind: Fact(text) for kind, text in texts.items() if text}
 
 
 def fact_of(snapshot: Snapshot, reading: Reading, text: str) -> Fact:

@@ -183,6 +183,8 @@ def toolkit(machine: Machine) -> Finding:
     if containers is None:
         return ok("not looked for: gpud leaves dockerd alone, as `[dockerd] policy` says")
     if containers.toolkit is None:
+        if not machine.root.dockerd.up:
+            return ok("not looked for: no dockerd runs")
         return unknown("not looked yet: gpud asks dockerd, some seconds after it is up")
     return combined(_toolkit(containers.toolkit), _container_run(machine))
 

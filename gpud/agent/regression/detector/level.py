@@ -90,7 +90,7 @@ class SpeedLevel(msgspec.Struct, dict=True):
         if len(self.ys) > KEEP:
             del self.seqs[0], self.times_s[0], self.ys[0]
         self.count += 1
-        if len(self._references) > 1:  # shorter ones than the longest window leaves are not asked
+        if len(self._references) > 1:  # no window asks for less than the longest leaves
             least = stepped(min(KEEP, self.count - WINDOWS[-1][0]))
             for length in [length for length in self._references if length < least]:
                 del self._references[length]
