@@ -98,6 +98,7 @@ class LogFile:
         for number in range(1, ROTATED + 1):
             path = self.path.with_name(f"{self.path.name}.{number}")
             with suppress(OSError), regular_file.opened(path, os.O_NOFOLLOW) as file:
+                self.exists = True
                 yield from _backwards(self.component, _tail(file))
 
 
@@ -136,9 +137,9 @@ def read(component: str, raw: str) -> LogEntry:
         fields: Any = json.loads(raw)
         event, stamp = str(fields.pop("event")), fields.pop("timestamp")
         level = _level(fields.pop("level", None))
+        rest = " ".join(f"{key}={_value(value)}" for key, value in fields.items())
     except (ValueError, RecursionError, AttributeError, TypeError, LookupError):
         return LogEntry(component, raw)
-    rest = " ".join(f"{key}={_value(value)}" for key, value in fields.items())
     return LogEntry(component, event, rest, _moment(stamp), level)
 
 

@@ -110,6 +110,18 @@ def test_lines_are_chosen_by_number_component_level_and_time(
     assert events(tmp_path, *words.split()) == chosen
 
 
+def test_line_as_deep_as_the_stack_is_shown_as_it_is() -> None:
+    for depth in range(900, 1000):
+        raw = f'{{"event": "e", "timestamp": "2026-01-01", "x": {"[" * depth}{"]" * depth}}}'
+        assert verb.read("agent", raw).event in {"e", raw}
+
+
+def test_log_of_which_only_a_rotated_file_is_left_is_one(tmp_path: Path, logs: Path) -> None:
+    (logs / "dockerd.log").rename(logs / "dockerd.log.1")
+    left = ran(tmp_path, "--component", "dockerd")
+    assert (left.code, left.err) == (0, "")
+
+
 @given(st.text(max_size=300), st.sampled_from(COMPONENTS))
 def test_no_line_whatsoever_is_a_failure_or_steers_the_terminal(raw: str, component: str) -> None:
     shown = text(verb.drawn(verb.read(component, raw)))
