@@ -1,4 +1,4 @@
-"""The prototypes of the driver functions that gpud calls. A table; it loads nothing.
+"""The prototypes of the driver functions that gpud calls, and a null call of each: no driver.
 
 Source: cuda.h. Suffixes matter: the unsuffixed forms of these functions have 32-bit arguments.
 """
@@ -6,9 +6,11 @@ Source: cuda.h. Suffixes matter: the unsuffixed forms of these functions have 32
 from __future__ import annotations
 
 import ctypes
+from functools import lru_cache, partial
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from typing import Any
 
 HANDLE = ctypes.c_void_p
@@ -99,3 +101,20 @@ class KernelNode(ctypes.Structure):
         ("kernel", HANDLE),
         ("context", HANDLE),
     )
+
+
+@lru_cache(maxsize=1)
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
+
+
+def null_call(prototype: Sequence[Any], arguments: Sequence[object]) -> Callable[[], int]:
+    """Build a call of ``abs`` with this prototype and these arguments, the first one replaced by 0.
+
+    The arguments beyond the first are converted and passed like those of the real call; ``abs``
+    looks at the first only and gives 0.
+    """
+    function = _libc()["abs"]  # an item, not the attribute: a function object of its own
+    function.argtypes = tuple(prototype)
+    function.restype = ctypes.c_int
+    return partial(function, prototype[0](0), *arguments[1:])

@@ -13,17 +13,8 @@ import time
 from functools import partial
 
 from gpud.child.cuda import Driver
-from gpud.child.cuda_api import FUNCTIONS, GRAPH, OPTIONAL, POINTER, SIZE, KernelNode
-from gpud.child.device import (
-    Buffer,
-    Call,
-    HostBuffer,
-    Kernel,
-    inside,
-    null_call,
-    shared,
-    vram_short,
-)
+from gpud.child.cuda_api import FUNCTIONS, GRAPH, OPTIONAL, POINTER, SIZE, KernelNode, null_call
+from gpud.child.device import Buffer, Call, HostBuffer, Kernel, inside, shared, vram_short
 from gpud.child.modules import Modules
 from gpud.core import progress
 from gpud.core.advice import Situation

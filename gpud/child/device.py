@@ -6,9 +6,6 @@ clock around ``real`` sees the driver and one fixed overhead, and ``null`` has t
 
 from __future__ import annotations
 
-import ctypes
-from functools import lru_cache, partial
-
 from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
 from gpud.core.record import Record
@@ -16,8 +13,8 @@ from gpud.core.sample import Failure, Reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any, TypeAlias
+    from collections.abc import Callable
+    from typing import TypeAlias
 
     from gpud.core.sample import Condition, Missing, Point, Sample
 
@@ -65,23 +62,6 @@ class Call(Record):
 
 Argument: TypeAlias = Buffer | int | float
 """A kernel argument: a pointer, a uint32 or a float32."""
-
-
-@lru_cache(maxsize=1)
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None)
-
-
-def null_call(prototype: Sequence[Any], arguments: Sequence[object]) -> Callable[[], int]:
-    """Build a call of ``abs`` with this prototype and these arguments, the first one replaced by 0.
-
-    The arguments beyond the first are converted and passed like those of the real call; ``abs``
-    looks at the first only and gives 0.
-    """
-    function = _libc()["abs"]  # an item, not the attribute: a function object of its own
-    function.argtypes = tuple(prototype)
-    function.restype = ctypes.c_int
-    return partial(function, prototype[0](0), *arguments[1:])
 
 
 class Outcome(Record):

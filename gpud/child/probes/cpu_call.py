@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from gpud.child.cuda_api import FUNCTIONS
-from gpud.child.device import Outcome, null_call
+from gpud.child.cuda_api import FUNCTIONS, null_call
+from gpud.child.device import Outcome
 from gpud.child.summary import summarised
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 
