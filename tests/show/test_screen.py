@@ -58,7 +58,7 @@ def test_one_slow_run_is_no_contradiction_to_many_as_usual() -> None:
     stream |= {"usual": 12e-6, "level": 12e-6, "slowdown": 1.0, "open": []}
     lines = [" ".join(line.split()) for line in screen(made, View(80, 24))]
     row = lines.index("Speed last run usual slower by verdict") + 1
-    assert lines[row].startswith("launch submit 24 µs 12 µs +100 % as usual")
+    assert lines[row] == "launch submit 24 µs 12 µs +100 % as usual ▅"
 
 
 LONG = "submission latency (launch submit) 5 µs 4 µs +25 % 25 % slower than usual"
