@@ -213,7 +213,7 @@ _LOGS = (
 )
 _GPUS = (
     _choice("action", ("forget",)),
-    _option("uuids", "UUID", "which; an unknown one lists them; or all", nargs="+"),
+    _option("gpus", "GPU", "number or UUID; an unknown one lists them; or all", nargs="+"),
 )
 _CAPTURE = (_option("-o --output", "FILE", "where to (default: gpud-capture-DATE.json; -: here)"),)
 _CONFIG: Final = {

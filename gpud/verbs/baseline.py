@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpud import client, output
-from gpud.agent.regression.commands import CPU, EVERYTHING, Choice, with_uuid
+from gpud.agent.regression.commands import CPU, EVERYTHING, Choice
 from gpud.arguments import OK, parser
 from gpud.core.errors import ConfigError
+from gpud.core.gpu_names import Label, uuid_of
 from gpud.core.stats import human
 from gpud.document.status import read
 from gpud.place import document, legible
@@ -49,9 +50,7 @@ def run(options: argparse.Namespace, place: Place) -> int:
         return place.report_absent(run_dir, as_json=options.json)
     with legible():
         status = read(published)
-        choice = _choice(options)
-        choice = replace(choice, gpu=with_uuid(choice.gpu, status.gpus))
-        streams = chosen(status, choice)
+        streams = chosen(status, _choice(options))
         shown = output.drawn(table(streams, status))
     if options.json:
         rows = msgspec.to_builtins(streams)
@@ -62,16 +61,18 @@ def run(options: argparse.Namespace, place: Place) -> int:
 
 
 def chosen(status: Status, choice: Choice) -> list[StreamReport]:
-    """Return the streams of a choice, whose GPU is a UUID's beginning, or "cpu".
+    """Return the streams of a choice, whose GPU is as a person names it.
 
     Errors: ``ConfigError`` where there is none, with what there is.
     """
+    if choice.gpu is not None:
+        there = dict.fromkeys((stream.uuid or CPU for stream in status.streams), Label())
+        there |= {uuid: Label(gpu.number, gpu.name) for uuid, gpu in status.gpus.items()}
+        choice = replace(choice, gpu=uuid_of(choice.gpu, there))
     streams = [
         stream
         for stream in status.streams
-        if (stream.uuid or CPU).lower().startswith((choice.gpu or "").lower())
-        and choice.probe in {None, stream.probe}
-        and choice.mode in {None, stream.mode}
+        if choice.fits((stream.uuid or CPU, stream.probe, stream.mode))
     ]
     if status.streams and not streams:
         names = dict.fromkeys(f"{stream.probe} {stream.mode}" for stream in status.streams)

@@ -53,7 +53,7 @@ def script(shell: str) -> str:
         "mode": ((*modes, MODE), None),
         "sink": (discovery.names(sinks), None),
         "gpu": (("cpu",), "gpus"),
-        "uuids": (("all",), "uuids"),
+        "gpus": (("all",), "uuids"),
         "id": ((), "alerts"),
     }
     for action in _actions(parser):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def run(options: argparse.Namespace, place: Place) -> int:
     """Forget GPUs, and print which. Errors: as those of ``client.ask_running``."""
-    request = ForgetRequest(gpus=tuple(options.uuids))
+    request = ForgetRequest(gpus=tuple(options.gpus))
     answer = client.ask_running(place, place.usable_settings(), request)
     gpus = [line for line in answer if isinstance(line, GpuLine)]
     for gpu in gpus:

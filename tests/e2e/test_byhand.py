@@ -361,7 +361,7 @@ def test_the_agent_that_runs_does_it_and_keeps_an_event_with_the_uid(gpud: Progr
     assert (event["probes"], event["uid"]) == ("cpu_call", os.geteuid())
     missing = probe(gpud, "launch", "--gpu", "7")
     assert (missing.returncode, missing.stdout) == (2, "")
-    assert re.search(r"there is no GPU 7; there are: 0 NVIDIA", missing.stderr)
+    assert re.search(r"there is no GPU 7\n  fix: one of: 0 NVIDIA", missing.stderr)
     owners = {path.lstat().st_uid for path in (gpud.home / "var/lib/gpud").rglob("*")}
     assert len(owners) == 1
 

@@ -211,7 +211,8 @@ def test_gpus_are_named_and_a_name_that_fits_none_or_several_lists_them(
         assert [device.index for device in chosen((FIRST, SECOND), names)] == indices
     with pytest.raises(ConfigError, match=re.escape(words)) as caught:
         chosen((FIRST, SECOND), (name,))
-    assert r"0 RTX \x1b[2J4070 GPU-aaaa-1; 1 RTX 2000 Ada GPU-aabb-2" in str(caught.value)
+    listed = r"0 RTX \x1b[2J4070 (GPU-aaaa-1), 1 RTX 2000 Ada (GPU-aabb-2)"
+    assert caught.value.fix == f"one of: {listed}"
 
 
 def test_probes_are_listed_without_running_any_or_taking_the_lock(tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ from gpud.agent.telemetry.answers import Telemetry
 from gpud.agent.telemetry.collection import SourceContext
 from gpud.agent.telemetry.sources import dxg
 from gpud.core.errors import ConfigError, StoreError
+from gpud.core.gpu_names import Label, uuid_of
 from gpud.core.sample import Backend, Inventory, RunReport, Skip
 from gpud.core.stats import median
-from gpud.core.text import escaped
 from gpud.gpu_lock import holder_of
 from gpud.requests import (
     BeginLine,
@@ -312,23 +312,14 @@ def named(
 def chosen(devices: Sequence[Device], names: Sequence[str]) -> Sequence[Device]:
     """Return the GPUs of these names, each once; all of them for no names.
 
-    A name is an index, a UUID or the beginning of one that fits one GPU alone, as CUDA takes them.
     Errors: ``ConfigError`` that lists the GPUs there are.
     """
     if not names:
         return devices
-    selected: dict[str, Device] = {}
-    for name in names:
-        if name.isascii() and name.isdigit():
-            fitting = [device for device in devices if str(device.index) == name]
-        else:
-            fitting = [d for d in devices if name and d.uuid.lower().startswith(name.lower())]
-        if len(fitting) != 1:
-            fault = "there is no GPU" if not fitting else "more than one GPU is meant by"
-            listed = "; ".join(f"{d.index} {d.name} {d.uuid}" for d in devices)
-            raise ConfigError(escaped(f"{fault} {name:.60}; there are: {listed or 'none'}"))
-        selected[fitting[0].uuid] = fitting[0]
-    return tuple(selected.values())
+    by_uuid = {device.uuid: device for device in devices}
+    labels = {device.uuid: Label(device.index, device.name) for device in devices}
+    uuids = dict.fromkeys(uuid_of(name, labels) for name in names)
+    return tuple(map(by_uuid.__getitem__, uuids))
 
 
 async def _no_gpu(settings: Settings, inventory: Inventory) -> str | None:

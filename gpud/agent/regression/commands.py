@@ -7,19 +7,13 @@ its place among the runs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
-
-from gpud.core.errors import ConfigError
-from gpud.core.text import escaped
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpud.core.sample import Condition
     from gpud.core.streams import StreamKey
-    from gpud.document.machine import ListedGpu
-
-Name = TypeVar("Name", str, str | None)
 
 BASELINE_ACCEPTED: Final = "baseline_accepted"  # the present speed is usual
 BASELINE_RESET: Final = "baseline_reset"  # forget the baseline, and learn again
@@ -59,21 +53,6 @@ class Choice:
         if self.gpu is None:
             return what
         return f"{what} on {'the CPU' if self.gpu == CPU else self.gpu}"
-
-
-def with_uuid(name: Name, gpus: Mapping[str, ListedGpu]) -> Name:
-    """Return the UUID of the GPU that is named by its number; what is no number stays.
-
-    Errors: ``ConfigError`` for a number that no GPU has.
-    """
-    if name is None or not (name.isascii() and name.isdigit()):
-        return name
-    for uuid, gpu in gpus.items():
-        if str(gpu.number) == name:
-            return uuid
-    listed = sorted(gpus.values(), key=lambda gpu: gpu.number)
-    there = escaped(", ".join(f"{gpu.number} ({gpu.name})" for gpu in listed))
-    raise ConfigError(f"there is no GPU {name:.60}", fix=f"one of: {there}" if there else None)
 
 
 EVERYTHING: Final = Choice()

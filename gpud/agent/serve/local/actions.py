@@ -21,10 +21,10 @@ from gpud.agent.regression.commands import (
     CPU,
     PROBE_REQUESTED,
     Choice,
-    with_uuid,
 )
 from gpud.agent.serve.local import exporting
 from gpud.core.errors import ConfigError, GpudError
+from gpud.core.gpu_names import Label, uuid_of
 from gpud.requests import (
     AcceptRequest,
     AckRequest,
@@ -114,10 +114,9 @@ class Actions:
         self, request: HistoryRequest | TelemetryRequest
     ) -> AsyncGenerator[AnswerLine | bytes, None]:
         snapshot, state_dir = self._read(), self._settings.state_dir
-        numbers = {uuid: gpu.number for uuid, gpu in snapshot.gpus.items()}
         if isinstance(request, TelemetryRequest):
-            return exporting.telemetry_lines(state_dir, request, numbers)
-        return exporting.lines(state_dir, request, numbers, snapshot.measure.specs)
+            return exporting.telemetry_lines(state_dir, request, _labels(snapshot))
+        return exporting.lines(state_dir, request, _labels(snapshot), snapshot.measure.specs)
 
     async def _acknowledge(
         self, request: AckRequest, uid: int
@@ -230,8 +229,8 @@ def _existing(choice: Choice, snapshot: Snapshot) -> Choice:
     """Give a choice, its GPU with the whole UUID, whose every part exists, and exists together."""
     all_streams = _streams(snapshot)
     if choice.gpu is not None:
-        gpus = sorted({gpu for gpu, _, _ in all_streams})
-        choice = replace(choice, gpu=_full_uuid(with_uuid(choice.gpu, snapshot.gpus), gpus))
+        measured = dict.fromkeys((gpu for gpu, _, _ in all_streams), Label())
+        choice = replace(choice, gpu=uuid_of(choice.gpu, measured | _labels(snapshot)))
     if not any(choice.fits(parts) for parts in all_streams):
         names = sorted({f"{probe} {mode}" for _, probe, mode in all_streams})
         fix = f"one of: {', '.join(names)}; `gpud baseline show` says more"
@@ -239,27 +238,15 @@ def _existing(choice: Choice, snapshot: Snapshot) -> Choice:
     return choice
 
 
-def _full_uuid(prefix: str, gpus: list[str]) -> str:
-    fitting = [gpu for gpu in gpus if gpu.lower().startswith(prefix.lower())]
-    exact = [gpu for gpu in fitting if gpu.lower() == prefix.lower()]
-    if len(exact or fitting) == 1:
-        return (exact or fitting)[0]
-    message = (
-        f"{prefix} means more than one GPU" if fitting else f"there are no figures of {prefix}"
-    )
-    raise ConfigError(message, fix=f"one of: {', '.join(gpus)}")
-
-
 def _expected(snapshot: Snapshot, names: tuple[str, ...]) -> Mapping[str, Expected]:
     """Give the GPUs that were here, by UUID, of these names; ``all`` are all of them."""
     if ALL in names:
         return snapshot.changes.expected
-    uuids = {uuid.lower(): uuid for uuid in snapshot.changes.expected}
-    for name in names:
-        if name.lower() not in uuids:
-            there = "; ".join(
-                f"{uuid} ({gpu.name})" for uuid, gpu in snapshot.changes.expected.items()
-            )
-            fix = f"one of: {there}, or all" if there else None
-            raise ConfigError(f"no GPU {name} is expected here", fix=fix)
-    return {uuids[name.lower()]: snapshot.changes.expected[uuids[name.lower()]] for name in names}
+    expected, listed = snapshot.changes.expected, _labels(snapshot)
+    labels = {uuid: listed.get(uuid, Label(name=gpu.name)) for uuid, gpu in expected.items()}
+    uuids = (uuid_of(name, labels) for name in names)
+    return {uuid: expected[uuid] for uuid in uuids}
+
+
+def _labels(snapshot: Snapshot) -> dict[str, Label]:
+    return {uuid: Label(gpu.number, gpu.name) for uuid, gpu in snapshot.gpus.items()}

@@ -13,6 +13,7 @@ from gpud.agent.history import export, queries, reader, telemetry
 from gpud.agent.history.export import Selection
 from gpud.agent.history.schema import CPU, HOUR_S, MINUTE_S
 from gpud.core.errors import ConfigError
+from gpud.core.gpu_names import Label, uuid_of
 from gpud.core.text import escaped
 from gpud.requests import RowsLine, TelemetryLine, encoded
 
@@ -35,17 +36,17 @@ KINDS: Final = {MINUTE_S: "minute", HOUR_S: "hour"}
 async def lines(
     state_dir: str,
     request: HistoryRequest,
-    numbers: Mapping[str, int],
+    labels: Mapping[str, Label],
     specs: Sequence[ProbeSpec] = (),
 ) -> AsyncGenerator[AnswerLine | bytes, None]:
-    """Yield the requested rows as encoded lines; ``numbers`` are those of the GPUs by UUID.
+    """Yield the requested rows as encoded lines; ``labels`` are those of the GPUs by UUID.
 
     ``specs`` are probes that run on schedule: they may be asked for before their first run.
 
     Errors: ``ConfigError`` for a probe, mode or GPU that there is not, ``StoreError``.
     """
     directory = Path(state_dir)
-    selection = await asyncio.to_thread(_selection, directory, request, numbers, specs)
+    selection = await asyncio.to_thread(_selection, directory, request, labels, specs)
     head = _head(await asyncio.to_thread(reader.read, directory, export.raw_from_s))
     if (limit := request.limit) is not None:
         rows = await asyncio.to_thread(_newest, directory, selection, limit)
@@ -65,7 +66,7 @@ async def lines(
 
 
 async def telemetry_lines(
-    state_dir: str, request: TelemetryRequest, numbers: Mapping[str, int]
+    state_dir: str, request: TelemetryRequest, labels: Mapping[str, Label]
 ) -> AsyncGenerator[AnswerLine | bytes, None]:
     """Yield the requested telemetry as ``lines`` yields runs. Errors: as those."""
 
@@ -73,8 +74,8 @@ async def telemetry_lines(
         return asyncio.to_thread(reader.read, directory, query, *args, patience_s=PATIENCE_S)
 
     directory = Path(state_dir)
-    gpus = await asyncio.to_thread(_gpus, directory, request.gpus, numbers)
-    selection = Selection(*_range(request), gpus=gpus)
+    uuids = await asyncio.to_thread(_gpus, directory, request.gpus, labels)
+    selection = Selection(*_range(request), gpus=uuids)
     from_s = await read(telemetry.minutes_from_s)
     head = _head(from_s, telemetry.COLUMNS)
     if (limit := request.limit) is not None:
@@ -129,7 +130,7 @@ def _encoded(rows: Sequence[RowLine]) -> bytes:
 def _selection(
     directory: Path,
     request: HistoryRequest,
-    numbers: Mapping[str, int],
+    labels: Mapping[str, Label],
     specs: Sequence[ProbeSpec],
 ) -> Selection:
     if request.probes:
@@ -145,7 +146,7 @@ def _selection(
         *_range(request),
         request.probes,
         request.modes,
-        _gpus(directory, request.gpus, numbers),
+        _gpus(directory, request.gpus, labels),
     )
 
 
@@ -156,26 +157,10 @@ def _refuse_unknown(what: str, names: Sequence[str], there: set[str]) -> None:
             raise ConfigError(f"the history has no {what} {name!a:.60}", fix=fix)
 
 
-def _gpus(directory: Path, names: Sequence[str], numbers: Mapping[str, int]) -> tuple[str, ...]:
+def _gpus(directory: Path, names: Sequence[str], labels: Mapping[str, Label]) -> tuple[str, ...]:
     """Return the UUIDs of GPUs given by number, by UUID or the beginning of one, or by ``cpu``."""
     if not names:
         return ()
-    uuids = dict.fromkeys((*numbers, *reader.read(directory, queries.gpus)))
-    chosen = []
-    for name in names:
-        if name.lower() == "cpu":
-            chosen.append(CPU)
-            continue
-        if name.isascii() and name.isdigit():
-            fitting = [uuid for uuid, number in numbers.items() if str(number) == name]
-        else:
-            fitting = [uuid for uuid in uuids if uuid.lower().startswith(name.lower())]
-        if len(fitting) != 1:
-            fault = "more than one GPU is" if fitting else "the history has no GPU"
-            listed = (f"{numbers[uuid]} ({uuid})" if uuid in numbers else uuid for uuid in uuids)
-            there = ", ".join(map(escaped, listed))
-            none = "" if there else ", nor any other"
-            fix = f"one of {there}" if there else "gpud history without --gpu, or with --gpu cpu"
-            raise ConfigError(f"{fault} {name!a:.60}{none}", fix=fix)
-        chosen += fitting
-    return tuple(chosen)
+    past = dict.fromkeys(reader.read(directory, queries.gpus), Label())
+    uuids = (uuid_of(name, {**past, **labels, "cpu": Label()}) for name in names)
+    return tuple(CPU if uuid == "cpu" else uuid for uuid in uuids)
