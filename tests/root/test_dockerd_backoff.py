@@ -31,7 +31,8 @@ from gpud.root.dockerd_facts import (
 )
 from gpud.root.dockerd_rules import binary_missing, socket_taken
 from gpud.root.dockerd_step import POLICIES, step
-from tests.agent.state.folding import dockerd_seen, folded
+from tests.agent.state.folding import START, dockerd_seen
+from tests.events import folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +96,7 @@ class Machine:
 def health(status: DockerdReport) -> Health | None:
     """What the agent publishes of dockerd after root's report."""
     earlier = dockerd_seen(**structs.asdict(status))
-    return folded(earlier).health.get("dockerd")
+    return folded(START, earlier).health.get("dockerd")
 
 
 every_policy = pytest.mark.parametrize("policy", sorted(POLICIES))

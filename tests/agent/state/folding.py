@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpud.agent.state.snapshot import Snapshot
 from gpud.child import summary
 from gpud.core.report import AgentReport, DockerdReport, ProcessRef, RootReport
 from gpud.core.sample import (
     Backend,
     Device,
     Failure,
-    Flag,
+    Inventory,
     Reason,
     RunReport,
     Unit,
@@ -27,11 +26,22 @@ START = made(version="1", started_s=0.0)
 PROBES = ("launch", "triad", "cpu_call")
 
 
-def device(index: int) -> Device:
-    return Device(index, f"GPU-{index}", "n", "0000:01:00.0", "8.9", 46, 1, 1)
+def slot(card: str) -> str:
+    return "" if card == "-" else f"0000:{ord(card[-1]):02x}:00.0"
 
 
-def sample(latency_s: float = 5e-6) -> Sample:
+def listed(*cards: str) -> Inventory:
+    """What CUDA lists: "A" lies in a slot of its own, "B@A" in that of A, "C@-" in none known."""
+    parts = [card.partition("@") for card in cards]
+    return Inventory(
+        tuple(
+            Device(index, uuid, f"card {uuid}", slot(at or uuid), "8.9", 46, 1, 1)
+            for index, (uuid, _, at) in enumerate(parts)
+        )
+    )
+
+
+def sample(latency_s: float) -> Sample:
     return summary.summarised([latency_s], mode="submit", unit=Unit.SECONDS, with_buckets=True)
 
 
@@ -40,14 +50,14 @@ def finished(
     gpu: int | None = 0,
     reason: Reason | None = None,
     now_s: float = 1.0,
-    flags: tuple[Flag, ...] = (),
+    latency_s: float = 5e-6,
 ) -> happened.Event:
     backend = Backend.CPU if gpu is None else Backend.CUDA
     if reason is None:
-        report = RunReport(probe, backend, samples=(sample(),), gpu_seconds=0.5)
+        report = RunReport(probe, backend, samples=(sample(latency_s),), gpu_seconds=0.5)
     else:
         report = RunReport(probe, backend, failure=Failure(reason, "why"))
-    return happened.run_finished(report, None if gpu is None else f"GPU-{gpu}", now_s, now_s, flags)
+    return happened.run_finished(report, None if gpu is None else f"GPU-{gpu}", now_s, now_s)
 
 
 def dockerd_seen(**changes: object) -> happened.Event:
@@ -64,9 +74,3 @@ def dockerd_seen(**changes: object) -> happened.Event:
         agent=AgentReport(state="running"),
     )
     return happened.root_read(report, None, 1.0)
-
-
-def folded(*events: happened.Event, start: Snapshot = START) -> Snapshot:
-    for event in events:
-        start = event(start)
-    return start

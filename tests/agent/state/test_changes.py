@@ -20,8 +20,9 @@ from gpud.agent.telemetry.answers import Answer
 from gpud.core.clock import Instant
 from gpud.core.errors import StoreError
 from gpud.core.health import Level
-from gpud.core.sample import Absent, Backend, Device, Failure, Inventory, Reading, Reason, RunReport
+from gpud.core.sample import Absent, Backend, Failure, Inventory, Reading, Reason, RunReport
 from gpud.core.telemetry import LEVELS
+from tests.agent.state.folding import listed
 from tests.events import (
     Event,
     altered,
@@ -38,12 +39,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpud.core.sample import Condition
-
-
-def listed(*uuids: str) -> Inventory:
-    return Inventory(
-        tuple(Device(i, u, f"card {u}", f"0:{i}", "8.9", 1, 1, 1) for i, u in enumerate(uuids))
-    )
 
 
 @dataclass

@@ -40,25 +40,31 @@ def gpu(standing: Standing, snapshot: Snapshot | None = None) -> Health:
     return breaker_changed(standing, 1001.0)(snapshot or snapshots.bare()).health["gpu"]
 
 
-def test_a_stuck_one_says_which_process_and_that_nothing_starts() -> None:
-    health = gpu(STUCK)
-    assert (health.level, health.reason, health.fix) == (Level.FAILED, "stuck", "wsl --shutdown")
-    assert "process 4711" in (health.detail or "")
-    assert "2 times in a row" in (health.detail or "")
-    assert "no GPU work starts" in (health.detail or "")
-
-
-def test_an_open_one_says_when_it_is_tried_again() -> None:
-    health = gpu(OPEN)
-    assert (health.level, health.reason) == (Level.FAILED, "hung")
-    assert "tried again 10 min after that" in (health.detail or "")
-
-
-def test_a_half_open_one_is_on_its_way() -> None:
-    free = "the GPU is free again"
-    health = gpu(Standing(State.HALF_OPEN, 1000.0, 1, what="launch on GPU-1", detail=free))
-    assert (health.level, health.reason, health.fix) == (Level.DEGRADED, "tried_again", None)
-    assert health.detail == "the GPU is free again; launch is tried in the next round"
+@pytest.mark.parametrize(
+    ("standing", "level", "reason", "words"),
+    [
+        (
+            STUCK,
+            Level.FAILED,
+            "stuck",
+            ("process 4711", "2 times in a row", "no GPU work starts"),
+        ),
+        (OPEN, Level.FAILED, "hung", ("tried again 10 min after that",)),
+        (
+            Standing(State.HALF_OPEN, 1000.0, 1, what="launch on GPU-1", detail="it is free again"),
+            Level.DEGRADED,
+            "tried_again",
+            ("it is free again; launch is tried in the next round",),
+        ),
+    ],
+    ids=["stuck", "open", "half open"],
+)
+def test_a_gpu_that_hangs_says_why_and_what_comes_next(
+    standing: Standing, level: Level, reason: str, words: tuple[str, ...]
+) -> None:
+    health = gpu(standing)
+    assert (health.level, health.reason, health.fix) == (level, reason, standing.fix)
+    assert all(each in (health.detail or "") for each in words)
 
 
 def test_what_the_kernel_says_is_evidence_for_a_hang_whichever_comes_first() -> None:
@@ -67,11 +73,8 @@ def test_what_the_kernel_says_is_evidence_for_a_hang_whichever_comes_first() -> 
     second = with_kernel_log(log, breaker_changed(STUCK, 1000.0)(snapshots.bare())).health["gpu"]
     assert first.detail == second.detail
     assert "the kernel's log: dxgvmb_send_create_process" in (first.detail or "")
-
-
-def test_what_the_kernel_said_long_before_is_no_evidence() -> None:
-    log = KernelLogReport(counts=COUNTS, last=structs.replace(LOST, at_s=10.0))
-    assert "kernel" not in (gpu(STUCK, with_kernel_log(log)).detail or "")
+    long_before = KernelLogReport(counts=COUNTS, last=structs.replace(LOST, at_s=10.0))
+    assert "kernel" not in (gpu(STUCK, with_kernel_log(long_before)).detail or "")
 
 
 @pytest.mark.parametrize(

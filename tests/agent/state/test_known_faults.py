@@ -194,27 +194,38 @@ def test_error_of_a_probe_is_a_trace_while_it_stands() -> None:
     fault = machine.faults()[SYNC_WAIT]
     assert (fault.state, fault.alarm, fault.count) == ("seen", True, 1)
     assert fault.evidence == f"launch on GPU 0: {UNKNOWN.detail}"
+    machine.run(replace(UNKNOWN, detail=f"{UNKNOWN.detail}\x1b[31m\u202e{'y' * 5000}"))
+    evidence = machine.faults()[SYNC_WAIT].evidence or ""
+    assert not {"\x1b", "\u202e"} & set(evidence)
+    assert len(evidence) < 400
     machine.run(None, AT_S + 120)
     assert machine.states() == {}
 
 
-def test_codes_are_read_as_the_runtime_names_them() -> None:
+def out_of_memory(function: str) -> Failure:
+    detail = f"{function}: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory"
+    return Failure(Reason.OUT_OF_MEMORY, detail, function, 2)
+
+
+INVALIDATED = "cuStreamEndCapture: CUDA_ERROR_STREAM_CAPTURE_INVALIDATED (901): invalidated"
+CAPTURE = Failure(Reason.GRAPH_FAILED, INVALIDATED, "cuStreamEndCapture", 901)
+
+
+@pytest.mark.parametrize(
+    ("failure", "states"),
+    [
+        (CAPTURE, {"wsl-14452-graph-capture": "seen"}),
+        (out_of_memory("cuMemHostAlloc"), {"wsl-8447-pinned": "seen"}),
+        (out_of_memory("cuMemAlloc_v2"), {}),
+    ],
+    ids=["as the runtime names the code", "pinned memory is scarce", "a GPU's memory is full"],
+)
+def test_call_and_code_of_a_failure_name_the_fault(
+    failure: Failure, states: dict[str, str]
+) -> None:
     machine = Machine(wsl_version="2.6.3", driver="576.80", capability="12.0")
-    detail = "cuStreamEndCapture: CUDA_ERROR_STREAM_CAPTURE_INVALIDATED (901): invalidated"
-    machine.run(Failure(Reason.GRAPH_FAILED, detail, "cuStreamEndCapture", 901))
-    assert machine.states() == {"wsl-14452-graph-capture": "seen"}
-
-
-def test_memory_that_ran_out_is_no_trace_of_scarce_pinned_memory() -> None:
-    def refusal(function: str) -> Failure:
-        detail = f"{function}: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory"
-        return Failure(Reason.OUT_OF_MEMORY, detail, function, 2)
-
-    machine = Machine()
-    machine.run(refusal("cuMemAlloc_v2"))
-    assert machine.states() == {}
-    machine.run(refusal("cuMemHostAlloc"))
-    assert machine.states() == {"wsl-8447-pinned": "seen"}
+    machine.run(failure)
+    assert machine.states() == states
 
 
 def test_nvml_that_is_blocked_is_a_trace_and_no_alarm_by_itself() -> None:
@@ -228,16 +239,6 @@ def test_nvml_that_is_blocked_is_a_trace_and_no_alarm_by_itself() -> None:
     assert (fault.state, fault.alarm, fault.count) == ("seen", False, 1)
     machine.run(HUNG, AT_S + 1)
     assert machine.faults()["wsl-41062-create-process-75"].alarm
-
-
-def test_hostile_words_are_harmless_and_short() -> None:
-    machine = Machine()
-    detail = f"cuX: CUDA_ERROR_UNKNOWN (999): unknown error\x1b[31m\u202e{'y' * 5000}"
-    machine.run(Failure(Reason.CUDA_ERROR, detail, "cuX", 999))
-    evidence = machine.faults()[SYNC_WAIT].evidence or ""
-    assert "\x1b" not in evidence
-    assert "\u202e" not in evidence
-    assert len(evidence) < 400
 
 
 def test_alarms_come_first_then_seen_then_what_only_applies() -> None:

@@ -19,27 +19,19 @@ from gpud.agent.telemetry.answers import Answer
 from gpud.core.health import Level
 from gpud.core.sample import (
     Condition,
-    Device,
     Failure,
     Inventory,
     Reading,
     Reason,
 )
 from gpud.document.machine import Expected
+from tests.agent.state.folding import listed
 from tests.events import altered, inventory_taken, made, remembered, source_answered
 
 MISSING = Failure(Reason.LIBRARY_MISSING, "no libcuda.so.1", advice="install the driver")
 NONE = Failure(Reason.NO_DEVICE, "cuInit: no CUDA-capable device is detected", advice="stray?")
 HUNG = Failure(Reason.HUNG, "no answer")
 INIT_FAILED = Failure(Reason.INIT_FAILED, "cuInit: 999")
-
-
-def device(uuid: str, index: int = 0) -> Device:
-    return Device(index, uuid, f"card {uuid}", f"0000:0{index}:00.0", "8.9", 46, 1, 1)
-
-
-def listed(*uuids: str) -> Inventory:
-    return Inventory(tuple(device(uuid, index) for index, uuid in enumerate(uuids)), "12.8")
 
 
 KERNELS = {

@@ -23,6 +23,7 @@ from tests.events import altered, post, probes_listed, recent_read, run_finished
 from tests.histories import BEGUN_S, failed, run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from gpud.agent.history.records import Run
@@ -95,24 +96,25 @@ def test_what_is_published_is_short() -> None:
     assert (line.from_s, line.after_s, line.medians) == (1000.25, (0, 60), (1.235e-6, 2e-6))
 
 
-def test_bars_rise_from_the_least_to_the_most() -> None:
-    values = [float(n) for n in range(8)]
-    assert sparkline(values, values, width=20) == "▁▂▃▄▅▆▇█"
-    assert sparkline(values, values, width=20, ascii_only=True) == ASCII_BARS
+RISING = tuple(map(float, range(8)))
 
 
-def test_only_the_newest_points_fit() -> None:
-    times = [60.0 * n for n in range(60)]
-    assert sparkline(times, [1.0] * 57 + [1.0, 2.0, 3.0], width=3) == "▁▅█"
-
-
-def test_a_time_without_points_is_one_blank() -> None:
-    assert sparkline([0, 60, 120, 9e6, 9e6 + 60], [1, 1, 1, 2, 2], width=9) == "▁▁▁ ██"
-
-
-def test_noise_is_no_mountain() -> None:
-    drawn = sparkline([0, 1, 2, 3], [100.0, 100.5, 100.0, 99.5], width=9)
-    assert set(drawn) <= set("▄▅")
+@pytest.mark.parametrize(
+    ("times", "values", "width", "drawn"),
+    [
+        (RISING, RISING, 20, "▁▂▃▄▅▆▇█"),
+        (range(60), [1.0] * 58 + [2.0, 3.0], 3, "▁▅█"),
+        ([0, 60, 120, 9e6, 9e6 + 60], [1, 1, 1, 2, 2], 9, "▁▁▁ ██"),
+        ([0, 1, 2, 3], [100.0, 100.5, 100.0, 99.5], 9, "▅▅▅▄"),
+    ],
+    ids=["from least to most", "the newest", "a time without points is a blank", "noise is flat"],
+)
+def test_bars_show_the_newest_points_between_their_least_and_most(
+    times: Sequence[float], values: Sequence[float], width: int, drawn: str
+) -> None:
+    assert sparkline(times, values, width=width) == drawn
+    if drawn[-1] == "█" and len(drawn) == len(ASCII_BARS):
+        assert sparkline(times, values, width=width, ascii_only=True) == ASCII_BARS
 
 
 @given(

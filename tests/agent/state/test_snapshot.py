@@ -16,7 +16,6 @@ from gpud.core.health import Level
 from gpud.core.report import Owner
 from gpud.core.sample import (
     Absent,
-    Inventory,
     Reading,
     Reason,
     Skip,
@@ -24,11 +23,12 @@ from gpud.core.sample import (
 from gpud.core.telemetry import LEVELS
 from gpud.document.machine import ChangeReport, Expected
 from tests import events as happened
-from tests.agent.state.folding import PROBES, START, device, dockerd_seen, finished, folded
+from tests.agent.state.folding import PROBES, START, dockerd_seen, finished, listed
+from tests.events import folded
 
 
 def test_a_failure_takes_the_figures_and_keeps_the_time_of_the_last_success() -> None:
-    now = folded(finished(now_s=1.0), finished(now_s=9.0, reason=Reason.HUNG))
+    now = folded(START, finished(now_s=1.0), finished(now_s=9.0, reason=Reason.HUNG))
     assert sum(now.measure.latencies[0, "submit"].counts) == 1
     state = now.measure.probes[ProbeKey("launch", 0)]
     assert (state.samples, state.last_success_s) == ((), 1.0)
@@ -63,7 +63,7 @@ def test_a_failure_takes_the_figures_and_keeps_the_time_of_the_last_success() ->
             [
                 finished("launch", 1, Reason.DEVICE_LOST),
                 finished("cpu_call", None),
-                happened.inventory_taken(Inventory((device(0),)), 2.0),
+                happened.inventory_taken(listed("GPU-0"), 2.0),
             ],
             Level.OK,
             None,
@@ -75,22 +75,8 @@ def test_a_failure_takes_the_figures_and_keeps_the_time_of_the_last_success() ->
 def test_health_of_the_probes_is_that_of_the_worst_last_run(
     story: list[happened.Event], level: Level, reason: str | None, detail: str | None
 ) -> None:
-    health = folded(*story).health["probes"]
+    health = folded(START, *story).health["probes"]
     assert (health.level, health.reason, health.detail) == (level, reason, detail)
-
-
-def test_a_gpu_that_is_gone_takes_its_series_and_leaves_the_other_and_the_cpu() -> None:
-    both = Inventory((device(0), device(1)))
-    now = folded(
-        happened.inventory_taken(both, 1.0),
-        finished("launch", 0),
-        finished("launch", 1),
-        finished("cpu_call", None),
-        happened.inventory_taken(Inventory((device(0),)), 2.0),
-    )
-    assert set(now.measure.probes) == {ProbeKey("launch", 0), ProbeKey("cpu_call", None)}
-    assert set(now.measure.latencies) == {(0, "submit")}
-    assert now.measure.runs == {"launch": 2, "cpu_call": 1}
 
 
 def test_health_keeps_its_since_while_nothing_changes_and_renews_it_when_it_does() -> None:
@@ -98,7 +84,7 @@ def test_health_keeps_its_since_while_nothing_changes_and_renews_it_when_it_does
         happened.health_set("store", Level.FAILED, at_s, "disk_full", f"{at_s} runs wait")
         for at_s in (1.0, 2.0)
     ]
-    now = folded(*bad)
+    now = folded(START, *bad)
     assert (now.health["store"].since_s, now.health["store"].detail) == (1.0, "2.0 runs wait")
     now = happened.health_set("store", Level.OK, 3.0)(now)
     assert now.health["store"].since_s == 3.0
@@ -112,7 +98,7 @@ def answer_of(*readings: Reading, reason: str | None = None, at_s: float = 1.0) 
 
 def test_readings_of_an_older_collection_never_outlive_a_failed_one() -> None:
     reading = Reading(0, "power_watts", 50.0, "nvml")
-    now = folded(answer_of(reading), answer_of(reason="hung", at_s=2.0))
+    now = folded(START, answer_of(reading), answer_of(reason="hung", at_s=2.0))
     assert current(now.telemetry, 2.0) == ()
     assert now.telemetry.last_success_s == {"nvml": 1.0}
     assert now.telemetry.failures == {("nvml", "hung"): 1}
@@ -125,15 +111,15 @@ def test_a_silent_nvml_is_worse_where_nobody_else_sees_the_gpu() -> None:
     exposed = Reading(None, "exposed", "yes", "dxg")
     only_there = happened.source_answered(Answer("dxg", 1, 1.0, 1.0, (exposed,)), 1.0)
     gone = answer_of(reason="library_missing", at_s=2.0)
-    assert folded(only_there, gone).health["nvml"].level is Level.FAILED
-    without = folded(only_there, helped, gone).health["nvml"]
+    assert folded(START, only_there, gone).health["nvml"].level is Level.FAILED
+    without = folded(START, only_there, helped, gone).health["nvml"]
     assert (without.level, without.reason) == (Level.DEGRADED, "library_missing")
     assert (without.detail or "").startswith("temperature, power and clocks are missing, speed is")
-    assert folded(only_there, gone, helped).health["nvml"].level is Level.DEGRADED
+    assert folded(START, only_there, gone, helped).health["nvml"].level is Level.DEGRADED
 
 
 def test_a_silent_root_leaves_nothing_known_of_dockerd() -> None:
-    now = folded(dockerd_seen(), happened.root_read(None, "gone", 2.0))
+    now = folded(START, dockerd_seen(), happened.root_read(None, "gone", 2.0))
     assert (now.health["root"].level, now.health["root"].detail) == (Level.FAILED, "gone")
     assert "dockerd" not in now.health
     assert now.root.report is None
@@ -155,12 +141,14 @@ def test_a_silent_root_leaves_nothing_known_of_dockerd() -> None:
     ],
 )
 def test_what_root_says_of_dockerd_is_its_health(seen: happened.Event, level: Level | None) -> None:
-    health = folded(seen).health.get("dockerd")
+    health = folded(START, seen).health.get("dockerd")
     assert (health.level if health else None) == level
 
 
 def test_only_a_long_pause_is_one_to_resume_from() -> None:
-    short = folded(happened.clock_jumped(-3600.0, 1.0, 1.0), happened.clock_jumped(3.0, 2.0, 2.0))
+    short = happened.folded(
+        START, happened.clock_jumped(-3600.0, 1.0, 1.0), happened.clock_jumped(3.0, 2.0, 2.0)
+    )
     assert (short.machine.clock_jumps, short.machine.paused_s) == (2, 3.0)
     assert short.machine.resumed_mono_s is None
     long = happened.clock_jumped(30.0, 9.0, 8.0)(short)
@@ -175,8 +163,10 @@ def test_what_was_read_before_the_lid_was_closed_is_not_shown_as_what_is_now() -
             Answer(source, LEVELS.index(source), 1.0, 1.0, readings, holds_s=330.0), 1.0
         )
 
-    before = folded(
-        answer_of("nvidia_smi_exe", "temperature_celsius", 83.0), answer_of("cuda", "name", "card")
+    before = happened.folded(
+        START,
+        answer_of("nvidia_smi_exe", "temperature_celsius", 83.0),
+        answer_of("cuda", "name", "card"),
     )
     short = happened.clock_jumped(3.0, 5.0, 2.0)(before)
     assert [r.value for r in current(short.telemetry, 3.0)] == ["card", 83.0]
@@ -194,7 +184,7 @@ def skip(probe: str, reason: Skip = Skip.GPU_BUSY, **more: Any) -> happened.Even
 def test_skips_in_a_row_are_counted_per_gpu_until_a_run_ends_the_row() -> None:
     uuid, other = "GPU-0", "GPU-1"
     row = [skip("launch", gpu=uuid), skip("launch", gpu=uuid), skip("launch", gpu=other)]
-    now = folded(skip("launch", Skip.NO_GPU), *row)
+    now = folded(START, skip("launch", Skip.NO_GPU), *row)
     assert {key: value.count for key, value in now.measure.put_off.items()} == {
         ProbeKey("launch", None): 1,
         ProbeKey("launch", 0): 2,
@@ -208,20 +198,23 @@ def test_skips_in_a_row_are_counted_per_gpu_until_a_run_ends_the_row() -> None:
 
 def test_a_probe_put_off_for_too_long_degrades_the_gate_until_it_runs() -> None:
     uuid = "GPU-0"
-    starved = folded(skip("launch", gpu=uuid), skip("launch", gpu=uuid, starving=True))
+    starved = happened.folded(
+        START, skip("launch", gpu=uuid), skip("launch", gpu=uuid, starving=True)
+    )
     health = starved.health["gate"]
     assert (health.level, health.reason) == (Level.DEGRADED, "starved")
     assert health.detail == "launch on GPU 0 skipped 2 times in a row: somebody else uses the GPU"
     ran = finished()(starved)
     assert ran.health["gate"].level is Level.OK
-    several = folded(
+    several = happened.folded(
+        START,
         *(skip("launch", gpu=uuid, starving=True) for _ in range(3)),
         *(skip("triad", gpu=uuid, starving=True) for _ in range(2)),
     )
     assert several.health["gate"].detail == (
         "launch, triad on GPU 0 skipped 3 times in a row: somebody else uses the GPU"
     )
-    gone = happened.inventory_taken(Inventory(()), 3.0)(starved)
+    gone = happened.inventory_taken(listed(), 3.0)(starved)
     assert gone.health["gate"].level is Level.OK
     assert gone.measure.put_off == {}
 
@@ -235,7 +228,7 @@ events = st.one_of(
     st.just(happened.child_spawned()),
     st.builds(
         happened.inventory_taken,
-        st.integers(0, 3).map(lambda n: Inventory(tuple(device(i) for i in range(n)))),
+        st.integers(0, 3).map(lambda n: listed(*(f"GPU-{i}" for i in range(n)))),
         moments,
     ),
     st.builds(
@@ -307,5 +300,5 @@ def test_no_event_makes_a_counter_smaller_or_forgets_it(happened: list[happened.
 def test_no_component_is_degraded_or_failed_without_a_cause(
     happened: list[happened.Event],
 ) -> None:
-    for health in folded(*happened).health.values():
+    for health in folded(START, *happened).health.values():
         assert health.level is Level.OK or health.detail
