@@ -309,43 +309,37 @@ def test_killed_at_any_statement_no_run_is_lost_before_its_hour_and_the_next_pas
     assert moment > 10
 
 
-def test_pass_and_runs_that_finish_meanwhile_do_not_hinder_each_other(tmp_path: Path) -> None:
+async def test_pass_and_runs_that_finish_meanwhile_do_not_hinder_each_other(tmp_path: Path) -> None:
     late_s = BEGUN_S + 8 * DAY_S
 
-    async def story() -> None:
-        history = History(tmp_path)
-        await history.append(*hours(8 * 24))
-        passing = asyncio.create_task(retention.keep(history, PLAN, rest_s=0))
-        for number in range(50):
-            await history.append(run(late_s + number))
-        await passing
-        await retention.keep(history, PLAN, rest_s=0)
-        await history.close()
-
-    asyncio.run(story())
+    history = History(tmp_path)
+    await history.append(*hours(8 * 24))
+    passing = asyncio.create_task(retention.keep(history, PLAN, rest_s=0))
+    for number in range(50):
+        await history.append(run(late_s + number))
+    await passing
+    await retention.keep(history, PLAN, rest_s=0)
+    await history.close()
     after = contents(tmp_path)
     assert [row[1] for row in after["runs"]][-50:] == [late_s + n for n in range(50)]
     assert after["runs"][0][1] == BEGUN_S + (8 * 24 - BELIEVED_HOURS - 2 * 24) * HOUR_S
     assert len(after["rollups"]) > 0
 
 
-def test_history_that_cannot_be_written_or_measured_is_left_for_the_next_time(
+async def test_history_that_cannot_be_written_or_measured_is_left_for_the_next_time(
     tmp_path: Path,
 ) -> None:
     board = Board(snapshots.bare())
 
-    async def story() -> None:
-        history = History(tmp_path / "missing")
-        await retention.keep(history, PLAN, rest_s=0)
-        await retention.measure(history, board)
-        assert board.read().store is None
-        (tmp_path / "missing").mkdir()
-        await history.append(*hours(7))
-        await retention.keep(history, PLAN, rest_s=0)
-        await retention.measure(history, board)
-        await history.close()
-
-    asyncio.run(story())
+    history = History(tmp_path / "missing")
+    await retention.keep(history, PLAN, rest_s=0)
+    await retention.measure(history, board)
+    assert board.read().store is None
+    (tmp_path / "missing").mkdir()
+    await history.append(*hours(7))
+    await retention.keep(history, PLAN, rest_s=0)
+    await retention.measure(history, board)
+    await history.close()
     assert len(contents(tmp_path / "missing")["rollups"]) == 6
     size = board.read().store
     assert size is not None

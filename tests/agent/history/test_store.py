@@ -109,25 +109,24 @@ def test_every_run_reported_as_written_before_a_kill_is_there_afterwards(tmp_pat
     assert len(stored) <= sum(map(len, reported)) + len(reported), "one in flight each time"
 
 
-def test_beside_a_file_of_a_newer_gpud_runs_wait_until_it_is_moved_away(tmp_path: Path) -> None:
+async def test_beside_a_file_of_a_newer_gpud_runs_wait_until_it_is_moved_away(
+    tmp_path: Path,
+) -> None:
     with closing(sqlite3.connect(tmp_path / FILE)) as connection:
         connection.execute("PRAGMA user_version = 999")
     before = (tmp_path / FILE).read_bytes()
 
-    async def story() -> None:
-        history = History(tmp_path)
-        for number in range(2):
-            with pytest.raises(StoreError, match="newer gpud") as caught:
-                await history.append(run(float(number)))
-            assert (caught.value.reason, history.waiting) == ("newer_schema", number + 1)
-            assert caught.value.fix == "upgrade gpud, or move the file away"
-        assert list(tmp_path.glob("*")) == [tmp_path / FILE]  # noqa: ASYNC240  # no other work
-        assert (tmp_path / FILE).read_bytes() == before
-        (tmp_path / FILE).unlink()
-        await history.append(run(2.0))
-        await history.close()
-
-    asyncio.run(story())
+    history = History(tmp_path)
+    for number in range(2):
+        with pytest.raises(StoreError, match="newer gpud") as caught:
+            await history.append(run(float(number)))
+        assert (caught.value.reason, history.waiting) == ("newer_schema", number + 1)
+        assert caught.value.fix == "upgrade gpud, or move the file away"
+    assert list(tmp_path.glob("*")) == [tmp_path / FILE]  # noqa: ASYNC240  # no other work
+    assert (tmp_path / FILE).read_bytes() == before
+    (tmp_path / FILE).unlink()
+    await history.append(run(2.0))
+    await history.close()
     assert finished_s(tmp_path) == [0.0, 1.0, 2.0]
 
 
@@ -147,71 +146,64 @@ def test_migration_that_fails_half_way_leaves_the_file_as_it_was(
 
 
 @needs_mount
-def test_on_a_full_disk_runs_wait_and_are_written_in_order_when_there_is_room(
+async def test_on_a_full_disk_runs_wait_and_are_written_in_order_when_there_is_room(
     small_disk: Path,
 ) -> None:
-    async def story() -> None:
-        history = History(small_disk)
-        await history.append(run(0.0))
-        size = os.statvfs(small_disk)
-        ballast = small_disk / "ballast"
-        ballast.write_bytes(b"x" * (size.f_bavail * size.f_frsize))
-        reasons = set()
-        for number in range(1, 60):
-            try:
-                await history.append(run(float(number)))
-            except StoreError as error:
-                reasons.add(error.reason)  # how many fit before is the disk's affair
-        assert history.waiting > 0
-        assert reasons == {"disk_full"}
-        ballast.unlink()
-        await history.append(run(60.0))
-        assert (history.waiting, history.dropped) == (0, 0)
-        await history.close()
-
-    asyncio.run(story())
+    history = History(small_disk)
+    await history.append(run(0.0))
+    size = os.statvfs(small_disk)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"x" * (size.f_bavail * size.f_frsize))
+    reasons = set()
+    for number in range(1, 60):
+        try:
+            await history.append(run(float(number)))
+        except StoreError as error:
+            reasons.add(error.reason)  # how many fit before is the disk's affair
+    assert history.waiting > 0
+    assert reasons == {"disk_full"}
+    ballast.unlink()
+    await history.append(run(60.0))
+    assert (history.waiting, history.dropped) == (0, 0)
+    await history.close()
     assert finished_s(small_disk) == [float(number) for number in range(61)]
 
 
 @needs_mount
-def test_on_a_read_only_disk_runs_wait_until_it_can_be_written_again(small_disk: Path) -> None:
+async def test_on_a_read_only_disk_runs_wait_until_it_can_be_written_again(
+    small_disk: Path,
+) -> None:
     def remount(how: str) -> None:
         subprocess.run(["mount", "-o", f"remount,{how}", small_disk], check=True)
-
-    async def story() -> None:
-        history = History(small_disk)
-        with pytest.raises(StoreError) as caught:
-            await history.append(run(1.0))
-        assert caught.value.reason == "read_only"
-        remount("rw")
-        await history.append(run(2.0))
-        await history.close()
 
     with opened(small_disk) as store:
         store.append([run(0.0)])
     remount("ro")
-    asyncio.run(story())
+    history = History(small_disk)
+    with pytest.raises(StoreError) as caught:
+        await history.append(run(1.0))
+    assert caught.value.reason == "read_only"
+    remount("rw")
+    await history.append(run(2.0))
+    await history.close()
     assert finished_s(small_disk) == [0.0, 1.0, 2.0]
 
 
-def test_runs_beyond_those_that_can_wait_are_dropped_oldest_first_and_counted(
+async def test_runs_beyond_those_that_can_wait_are_dropped_oldest_first_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_module, "WAITING_LIMIT", 3)
     folder = tmp_path / "later"
 
-    async def story() -> None:
-        history = History(folder)
-        for number in range(5):
-            with pytest.raises(StoreError) as caught:
-                await history.append(run(float(number)))
-            assert (caught.value.reason, caught.value.fix) == ("no_directory", f"mkdir -p {folder}")
-        assert (history.waiting, history.dropped) == (3, 2)
-        folder.mkdir()
-        await history.append()
-        await history.close()
-
-    asyncio.run(story())
+    history = History(folder)
+    for number in range(5):
+        with pytest.raises(StoreError) as caught:
+            await history.append(run(float(number)))
+        assert (caught.value.reason, caught.value.fix) == ("no_directory", f"mkdir -p {folder}")
+    assert (history.waiting, history.dropped) == (3, 2)
+    folder.mkdir()
+    await history.append()
+    await history.close()
     assert finished_s(folder) == [2.0, 3.0, 4.0]
 
 
@@ -224,38 +216,32 @@ def too_large(report: RunReport) -> RunReport:
 
 
 @pytest.mark.parametrize("spoilt", [twice_the_same, too_large])
-def test_run_that_can_never_be_stored_does_not_keep_the_others_waiting(
+async def test_run_that_can_never_be_stored_does_not_keep_the_others_waiting(
     tmp_path: Path, spoilt: object
 ) -> None:
     impossible = replace(run(2.0), report=spoilt(run(2.0).report))  # type: ignore[operator]
 
-    async def story() -> None:
-        history = History(tmp_path)
-        with pytest.raises(StoreError):
-            await history.append(run(1.0), impossible, run(3.0))
-        assert history.dropped == 1
-        await history.append(run(4.0))
-        await history.close()
-
-    asyncio.run(story())
+    history = History(tmp_path)
+    with pytest.raises(StoreError):
+        await history.append(run(1.0), impossible, run(3.0))
+    assert history.dropped == 1
+    await history.append(run(4.0))
+    await history.close()
     assert finished_s(tmp_path) == [1.0, 3.0, 4.0]
 
 
-def test_appends_that_are_cancelled_or_at_once_write_each_run_once_and_in_order(
+async def test_appends_that_are_cancelled_or_at_once_write_each_run_once_and_in_order(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        history = History(tmp_path)
-        for number in range(20):
-            appending = asyncio.create_task(history.append(run(float(number))))
-            for _ in range(number % 4):
-                await asyncio.sleep(0)
-            appending.cancel()
-            await asyncio.gather(appending, return_exceptions=True)
-        await asyncio.gather(*(history.append(run(float(number))) for number in range(20, 70)))
-        await history.close()
-
-    asyncio.run(story())
+    history = History(tmp_path)
+    for number in range(20):
+        appending = asyncio.create_task(history.append(run(float(number))))
+        for _ in range(number % 4):
+            await asyncio.sleep(0)
+        appending.cancel()
+        await asyncio.gather(appending, return_exceptions=True)
+    await asyncio.gather(*(history.append(run(float(number))) for number in range(20, 70)))
+    await history.close()
     stored = finished_s(tmp_path)
     assert stored == sorted(set(stored))
     assert len(stored) >= 65  # cancelled before its first step, no write was asked for
@@ -305,20 +291,17 @@ async def flushed(history: History) -> None:
         await history.read(lambda c, pragma=pragma: c.execute(pragma).fetchall())  # type: ignore[misc]
 
 
-def test_damage_that_shows_while_it_runs_sets_the_file_aside_and_loses_no_run_in_flight(
+async def test_damage_that_shows_while_it_runs_sets_the_file_aside_and_loses_no_run_in_flight(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        history = History(tmp_path)
-        await history.append(*(run(float(number)) for number in range(500)))
-        await flushed(history)
-        spoil(tmp_path / FILE)
-        await history.append(run(1000.0))
-        assert history.set_aside is not None
-        assert history.set_aside.exists()
-        assert (history.waiting, history.dropped) == (0, 0)
-        await history.append(run(1001.0))
-        await history.close()
-
-    asyncio.run(story())
+    history = History(tmp_path)
+    await history.append(*(run(float(number)) for number in range(500)))
+    await flushed(history)
+    spoil(tmp_path / FILE)
+    await history.append(run(1000.0))
+    assert history.set_aside is not None
+    assert history.set_aside.exists()
+    assert (history.waiting, history.dropped) == (0, 0)
+    await history.append(run(1001.0))
+    await history.close()
     assert finished_s(tmp_path) == [1000.0, 1001.0]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import math
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 from gpud.agent.alerts.state import AlertState
 from gpud.agent.history.records import Run
@@ -22,27 +21,12 @@ from gpud.core.sample import Backend, Device, RunReport, Sample, Unit
 from tests.events import made
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
     from gpud.agent.regression.detector import StreamStanding
     from gpud.core.sample import Condition, Flag
     from gpud.core.streams import StreamKey
-
-P = ParamSpec("P")
-
-
-def awaited(
-    test: Callable[P, Coroutine[Any, Any, None]],
-) -> Callable[P, None]:
-    """Run an asynchronous test to its end."""
-
-    @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        asyncio.run(test(*args, **kwargs))
-
-    return run
-
 
 FIRST_S = 1_760_000_000.0
 MINUTE_S = 60.0

@@ -33,9 +33,33 @@ def names(*runs: Mapping[str, Condition], of: tuple[str, ...] = OF_A_GPU) -> lis
     return [after(*runs[: n + 1], of=of).present.name for n in range(len(runs))]
 
 
-def test_another_driver_is_another_generation_and_the_old_one_comes_back() -> None:
-    assert names(A | MACHINE, B | MACHINE, A | MACHINE, B | MACHINE) == ["g1", "g2", "g1", "g2"]
-    assert [one.label for one in after(A, B).generations] == ["572.16", "576.02"]
+LATE = A | {"driver_version": "576.02"}
+"""Windows' half is replaced, WSL's not yet."""
+WSL = {**A, **MACHINE, "wsl_version": "2.5.7"}
+NEWER_WSL, NEWER_KERNEL = {"wsl_version": "2.6.1"}, {"kernel": "6.6.87.2"}
+
+
+@pytest.mark.parametrize(
+    ("runs", "generations"),
+    [
+        ([A | MACHINE, B | MACHINE, A | MACHINE, B | MACHINE], "g1 g2 g1 g2"),
+        ([A, LATE, B, LATE], "g1 g2 g2 g2"),
+        ([WSL, NEWER_WSL, A | NEWER_WSL, B | NEWER_WSL], "g1 g2 g2 g3"),
+        ([{"kernel": "6.6.75.1"}, B | A | NEWER_KERNEL, A | {"kernel": "6.6.75.1"}], "g1 g2 g3"),
+        ([A, {"driver_version": "572.160"}, {"driver_version": "572.161"}], "g1 g1 g2"),
+    ],
+    ids=[
+        "the old driver comes back",
+        "what follows a driver comes late or is told otherwise",
+        "what an update leaves as it was is still known of the new one",
+        "one of which no driver is known is none that has one",
+        "two spellings of a driver are one",
+    ],
+)
+def test_generation_is_a_driver_and_a_machine(
+    runs: list[Mapping[str, Condition]], generations: str
+) -> None:
+    assert names(*runs) == generations.split()
 
 
 @pytest.mark.parametrize("gone", [*A, *MACHINE])
@@ -46,17 +70,10 @@ def test_a_part_that_becomes_known_or_unknown_is_no_change(gone: str) -> None:
     assert names(part, whole, part) == ["g1"] * 3
 
 
-@pytest.mark.parametrize("kind", ["kernel", "windows_build", "wsl_version"])
-def test_the_machine_may_change_by_itself_for_gpus_and_the_cpu(kind: str) -> None:
-    first: dict[str, Condition] = {**A, **MACHINE, "wsl_version": "2.5.7"}
-    second = first | {kind: "2.6.1"}
-    assert names(first, second, first) == ["g1", "g2", "g1"]
-    assert names(first, second, first, of=OF_THE_CPU) == ["g1", "g2", "g1"]
-
-
-def test_what_follows_a_driver_may_come_late_or_be_told_otherwise() -> None:
-    late = A | {"driver_version": "576.02"}  # Windows' half is replaced, WSL's not yet
-    assert names(A, late, B, late) == ["g1", "g2", "g2", "g2"]
+@pytest.mark.parametrize("of", [OF_A_GPU, OF_THE_CPU])
+@pytest.mark.parametrize("kind", [*MACHINE, "wsl_version"])
+def test_the_machine_may_change_by_itself(kind: str, of: tuple[str, ...]) -> None:
+    assert names(WSL, WSL | {kind: "2.6.1"}, WSL, of=of) == ["g1", "g2", "g1"]
 
 
 @pytest.mark.parametrize("kind", FOLLOWERS)
@@ -66,27 +83,6 @@ def test_without_the_drivers_name_what_follows_it_tells_that_it_is_another(kind:
     assert [one.name for one in known.generations] == ["g1", "g2"]
     assert known.present.label == "576.02"  # its name is heard later
     assert known.after({kind: "old"}).present.name == "g1"
-
-
-def test_what_an_update_leaves_as_it_was_is_still_known_of_the_new_generation() -> None:
-    kernel, newer = {"kernel": "6.6.75.1"}, {"wsl_version": "2.6.1"}
-    machine: dict[str, Condition] = {**A, **kernel, "wsl_version": "2.5.7"}
-    assert names(machine, newer, A | newer, B | newer) == ["g1", "g2", "g2", "g3"]
-    assert after(machine, newer).present.parts == machine | newer
-
-
-def test_a_generation_that_no_driver_is_known_of_is_none_that_has_one() -> None:
-    nameless = {"kernel": "6.6.75.1"}
-    updated = A | {"kernel": "6.6.87.2"}
-    assert names(nameless, B | updated, A | nameless) == ["g1", "g2", "g3"]
-
-
-def test_two_spellings_of_a_driver_are_one() -> None:
-    assert names(A, {"driver_version": "572.160"}, {"driver_version": "572.161"}) == [
-        "g1",
-        "g1",
-        "g2",
-    ]
 
 
 def test_a_driver_that_is_heard_of_late_gives_its_name_to_what_was_before() -> None:

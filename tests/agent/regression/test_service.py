@@ -25,7 +25,7 @@ from gpud.agent.regression.detector import Spans
 from gpud.agent.regression.evaluation import stream_key
 from gpud.core.sample import Flag, Unit
 from gpud.core.streams import StreamKey
-from tests.agent.regression.lives import FIRST_S, World, awaited, gpu, life
+from tests.agent.regression.lives import FIRST_S, World, gpu, life
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -79,7 +79,6 @@ async def lived(folder: Path, runs: Sequence[Run], *, killed: bool = False) -> d
         return {str(name): state for name, state in agent.states().items()}
 
 
-@awaited
 async def test_slower_driver_is_an_alert_with_its_cause(folder: Path) -> None:
     async with life(folder) as agent:
         await agent.keep(update(World(), after=60))
@@ -124,7 +123,6 @@ def test_kill_or_stop_after_any_run_loses_nothing_and_repeats_no_alert(
         asyncio.run(story(Path(scratch)))
 
 
-@awaited
 async def test_return_of_the_old_driver_ends_the_alert(folder: Path) -> None:
     world = World()
     async with life(folder, spans=QUICK) as agent:
@@ -137,22 +135,36 @@ async def test_return_of_the_old_driver_ends_the_alert(folder: Path) -> None:
         assert agent.standing().open == ()
 
 
-@pytest.mark.parametrize("name", ["contexts", "stream%"])
-@awaited
-async def test_damaged_state_is_learnt_again_and_repeats_no_alert(folder: Path, name: str) -> None:
-    world = World()
-    await lived(folder, update(world, factor=1.2))
-    change(folder, "UPDATE states SET body = '{}' WHERE name LIKE ?", name)
+ALL = ("states", "alarms", "verdicts", "alerts")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ("UPDATE states SET body = '{}' WHERE name = 'contexts'",),
+        ("UPDATE states SET body = '{}' WHERE name LIKE 'stream%'",),
+        tuple(f"DELETE FROM {table}" for table in ALL),  # noqa: S608  # ours
+    ],
+    ids=["damaged contexts", "damaged streams", "as an older release left it"],
+)
+async def test_state_that_is_damaged_or_gone_is_learnt_again_and_repeats_no_alert(
+    folder: Path, changes: tuple[str, ...]
+) -> None:
+    await lived(folder, update(World(), factor=1.2))
+    for statement in changes:
+        change(folder, statement)
     async with life(folder, spans=QUICK) as agent:
         await agent.settled()
         assert len(agent.standing().open) == 1
-        assert len(agent.board.read().alerts.alerts) == 1
+        (alert,) = agent.board.read().alerts.alerts
         ((seq,),) = rows(folder, "SELECT seq FROM alarms")
-        assert agent.standing().seen == seq + 1 + 140  # no later alarm is taken for this one
+        if changes[0].startswith("DELETE"):
+            assert alert.firing
+        else:  # no later alarm is taken for this one
+            assert agent.standing().seen == seq + 1 + 140
     assert len(rows(folder, "SELECT seq FROM alarms")) == 1
 
 
-@awaited
 async def test_damaged_state_of_a_stream_has_that_stream_alone_learnt_again(folder: Path) -> None:
     world = World(modes=("submit", "roundtrip"))
     runs = update(world, factor=1.2)
@@ -176,20 +188,6 @@ async def test_damaged_state_of_a_stream_has_that_stream_alone_learnt_again(fold
     assert kept == after["submit"]
 
 
-@awaited
-async def test_history_without_states_is_evaluated_and_its_regression_is_an_alert(
-    folder: Path,
-) -> None:
-    await lived(folder, update(World(), factor=1.2))
-    for table in ("states", "alarms", "verdicts", "alerts"):  # as an older release left it
-        change(folder, f"DELETE FROM {table}")  # noqa: S608  # ours
-    async with life(folder, spans=QUICK) as agent:
-        await agent.settled()
-        assert [alert.firing for alert in agent.board.read().alerts.alerts] == [True]
-    assert len(rows(folder, "SELECT seq FROM alarms")) == 1
-
-
-@awaited
 async def test_new_history_file_gets_the_states_of_all_streams(folder: Path) -> None:
     one_gpu, other = World(), World(device=gpu(1))
     async with life(folder, spans=QUICK) as agent:
@@ -203,7 +201,6 @@ async def test_new_history_file_gets_the_states_of_all_streams(folder: Path) -> 
         assert agent.states() == straight
 
 
-@awaited
 async def test_full_disk_stops_no_evaluation_and_results_are_written_later(folder: Path) -> None:
     runs = update(World(), factor=1.2)
     (folder / "straight").mkdir()
@@ -225,7 +222,6 @@ async def test_full_disk_stops_no_evaluation_and_results_are_written_later(folde
     assert rows(full, "SELECT count(*) FROM alarms") == [(1,)]
 
 
-@awaited
 async def test_accepted_speed_is_the_baseline_and_its_alert_ends(folder: Path) -> None:
     world = World()
     async with life(folder, spans=QUICK, killed=True) as agent:
@@ -244,7 +240,6 @@ async def test_accepted_speed_is_the_baseline_and_its_alert_ends(folder: Path) -
         assert agent.states() == straight
 
 
-@awaited
 async def test_command_has_one_place_among_the_runs_live_and_in_a_replay(folder: Path) -> None:
     runs, choice = World().runs(80), Choice(mode="submit")
     (heard := folder / "heard").mkdir()
@@ -261,7 +256,6 @@ async def test_command_has_one_place_among_the_runs_live_and_in_a_replay(folder:
         assert agent.states() == straight
 
 
-@awaited
 async def test_stream_without_a_sample_for_a_week_is_hidden_and_returns_as_it_was(
     folder: Path,
 ) -> None:
@@ -286,7 +280,6 @@ async def test_stream_without_a_sample_for_a_week_is_hidden_and_returns_as_it_wa
         assert agent.board.read().regression.streams[SUBMIT].seen == 32
 
 
-@awaited
 async def test_more_slow_samples_are_explained_by_the_slow_ones(folder: Path) -> None:
     free: dict[str, Condition] = {
         "after.clock_sm_hertz": 2.4e9,
@@ -310,7 +303,6 @@ async def test_more_slow_samples_are_explained_by_the_slow_ones(folder: Path) ->
     ]
 
 
-@awaited
 async def test_alert_of_a_stream_without_a_sample_for_a_week_ends(folder: Path) -> None:
     slow, other = World(), World(device=gpu(1))
     async with life(folder, spans=QUICK) as agent:

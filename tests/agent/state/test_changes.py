@@ -113,123 +113,114 @@ def stored(folder: Path, *kinds: str) -> list[tuple[object, object]]:
     return [(entry.body["old"], entry.body["new"]) for entry in reversed(entries)]
 
 
-def test_a_driver_swapped_while_gpud_runs_is_told_counted_and_kept(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with life(tmp_path) as agent:
-            agent.nvml_answers("572.16")
-            assert (agent.shown_changes(), agent.counted()) == ([], 0)  # a first sight is no change
-            agent.nvml_answers("576.02")
-            assert (agent.shown_changes(), agent.counted()) == ([("572.16", "576.02")], 1)
-
-    asyncio.run(story())
+async def test_a_driver_swapped_while_gpud_runs_is_told_counted_and_kept(tmp_path: Path) -> None:
+    async with life(tmp_path) as agent:
+        agent.nvml_answers("572.16")
+        assert (agent.shown_changes(), agent.counted()) == ([], 0)  # a first sight is no change
+        agent.nvml_answers("576.02")
+        assert (agent.shown_changes(), agent.counted()) == ([("572.16", "576.02")], 1)
     assert stored(tmp_path) == [(None, "572.16"), ("572.16", "576.02")]
 
 
-def test_a_driver_swapped_while_gpud_is_down_is_told_at_the_first_sight(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with life(tmp_path) as agent:
-            agent.nvml_answers("572.16")
-        async with life(tmp_path, "boot-2") as agent:
-            assert agent.shown_changes() == []
-            agent.nvml_answers("576.02")
-            assert (agent.shown_changes(), agent.counted()) == ([("572.16", "576.02")], 1)
-            assert agent.shown_changes("boot_id") == [("boot-1", "boot-2")]
-        async with life(tmp_path, "boot-2") as agent:
-            agent.nvml_answers("576.02", times=5)
-            assert agent.shown_changes() == [("572.16", "576.02")]  # known from the history ...
-            assert agent.counted() == 0  # ... and not counted again
-
-    asyncio.run(story())
+async def test_a_driver_swapped_while_gpud_is_down_is_told_at_the_first_sight(
+    tmp_path: Path,
+) -> None:
+    async with life(tmp_path) as agent:
+        agent.nvml_answers("572.16")
+    async with life(tmp_path, "boot-2") as agent:
+        assert agent.shown_changes() == []
+        agent.nvml_answers("576.02")
+        assert (agent.shown_changes(), agent.counted()) == ([("572.16", "576.02")], 1)
+        assert agent.shown_changes("boot_id") == [("boot-1", "boot-2")]
+    async with life(tmp_path, "boot-2") as agent:
+        agent.nvml_answers("576.02", times=5)
+        assert agent.shown_changes() == [("572.16", "576.02")]  # known from the history ...
+        assert agent.counted() == 0  # ... and not counted again
     assert stored(tmp_path) == [(None, "572.16"), ("572.16", "576.02")]
     assert stored(tmp_path, "boot_id") == [(None, "boot-1"), ("boot-1", "boot-2")]
 
 
-def test_killed_between_sight_and_writing_it_is_found_again_and_not_doubled(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with life(tmp_path) as agent:
-            agent.nvml_answers("572.16")
-        async with life(tmp_path, killed=True) as agent:
-            agent.nvml_answers("576.02")
-            assert agent.counted() == 1
-        assert stored(tmp_path) == [(None, "572.16")]
-        async with life(tmp_path) as agent:
-            agent.nvml_answers("576.02")
-            assert agent.counted() == 1
-        async with life(tmp_path) as agent:
-            agent.nvml_answers("576.02")
-            assert agent.counted() == 0
-
-    asyncio.run(story())
+async def test_killed_between_sight_and_writing_it_is_found_again_and_not_doubled(
+    tmp_path: Path,
+) -> None:
+    async with life(tmp_path) as agent:
+        agent.nvml_answers("572.16")
+    async with life(tmp_path, killed=True) as agent:
+        agent.nvml_answers("576.02")
+        assert agent.counted() == 1
+    assert stored(tmp_path) == [(None, "572.16")]
+    async with life(tmp_path) as agent:
+        agent.nvml_answers("576.02")
+        assert agent.counted() == 1
+    async with life(tmp_path) as agent:
+        agent.nvml_answers("576.02")
+        assert agent.counted() == 0
     assert stored(tmp_path) == [(None, "572.16"), ("572.16", "576.02")]
 
 
 @pytest.mark.parametrize("at_start", [True, False])
-def test_change_of_while_the_history_is_away_is_written_when_it_is_back(
+async def test_change_of_while_the_history_is_away_is_written_when_it_is_back(
     tmp_path: Path,
     at_start: bool,  # noqa: FBT001  # a parameter of the test
 ) -> None:
     folder, away = tmp_path / "state", tmp_path / "away"
     folder.mkdir()
 
-    async def story() -> None:
-        async with life(folder) as agent:
-            agent.nvml_answers("572.16")
-        if at_start:
-            folder.rename(away)
-            agent = Life(History(folder))
-            task = asyncio.create_task(agent.changes.run())
-            with pytest.raises(StoreError):
-                await agent.changes.begin()
-        else:
-            agent = Life(History(folder))
+    async with life(folder) as agent:
+        agent.nvml_answers("572.16")
+    if at_start:
+        folder.rename(away)
+        agent = Life(History(folder))
+        task = asyncio.create_task(agent.changes.run())
+        with pytest.raises(StoreError):
             await agent.changes.begin()
-            task = asyncio.create_task(agent.changes.run())
-            await agent.history.ask(Store.close)
-            folder.rename(away)
-            agent.nvml_answers("576.02")
-            for _ in range(2):  # the open file is gone, and then there is none to open
-                with contextlib.suppress(StoreError):
-                    await agent.history.append()
-            assert agent.shown_changes() == [("572.16", "576.02")]
-        away.rename(folder)
+    else:
+        agent = Life(History(folder))
+        await agent.changes.begin()
+        task = asyncio.create_task(agent.changes.run())
+        await agent.history.ask(Store.close)
+        folder.rename(away)
         agent.nvml_answers("576.02")
-        if at_start:
-            await agent.changes.begin()
-            agent.nvml_answers("576.02")
-        await agent.history.append()
-        assert (agent.shown_changes(), agent.counted()) == ([("572.16", "576.02")], 1)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await agent.history.close()
-
-    asyncio.run(story())
+        for _ in range(2):  # the open file is gone, and then there is none to open
+            with contextlib.suppress(StoreError):
+                await agent.history.append()
+        assert agent.shown_changes() == [("572.16", "576.02")]
+    away.rename(folder)
+    agent.nvml_answers("576.02")
+    if at_start:
+        await agent.changes.begin()
+        agent.nvml_answers("576.02")
+    await agent.history.append()
+    assert (agent.shown_changes(), agent.counted()) == ([("572.16", "576.02")], 1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await agent.history.close()
     assert stored(folder) == [(None, "572.16"), ("572.16", "576.02")]
 
 
-def test_a_lost_gpu_is_missed_by_the_next_life_too_until_it_is_forgotten(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with life(tmp_path) as agent:
-            agent.lists(listed("A", "B"))
-            agent.lists(listed("B"), times=1)
-            assert agent.shown_changes("gpus") == []  # it may be back in a moment ...
-            assert agent.board.read().health["devices"].level is Level.FAILED  # ... and is missing
-            agent.lists(listed("B"), times=1)
-            assert agent.shown_changes("gpus") == [("A,B", "B")]
-        async with life(tmp_path) as agent:
-            agent.lists(listed("B"))
-            health = agent.board.read().health["devices"]
-            assert (health.level, health.reason) == (Level.FAILED, "gpu_vanished")
-            assert "card A, A" in (health.detail or "")
-            assert "1970-01-01 00:01" in (health.detail or "")  # since it was lost, not since now
-            await agent.changes.forget({"A": agent.board.read().changes.expected["A"]}, uid=7)
-            stored = (await agent.history.read(queries.gpu_events))[-1]
-            assert (stored.kind, stored.body["uuid"], stored.body["uid"]) == (GPU_FORGOTTEN, "A", 7)
-            assert agent.board.read().health["devices"].level is Level.OK
-        async with life(tmp_path) as agent:
-            agent.lists(listed("B"))
-            assert agent.board.read().health["devices"].level is Level.OK
-
-    asyncio.run(story())
+async def test_a_lost_gpu_is_missed_by_the_next_life_too_until_it_is_forgotten(
+    tmp_path: Path,
+) -> None:
+    async with life(tmp_path) as agent:
+        agent.lists(listed("A", "B"))
+        agent.lists(listed("B"), times=1)
+        assert agent.shown_changes("gpus") == []  # it may be back in a moment ...
+        assert agent.board.read().health["devices"].level is Level.FAILED  # ... and is missing
+        agent.lists(listed("B"), times=1)
+        assert agent.shown_changes("gpus") == [("A,B", "B")]
+    async with life(tmp_path) as agent:
+        agent.lists(listed("B"))
+        health = agent.board.read().health["devices"]
+        assert (health.level, health.reason) == (Level.FAILED, "gpu_vanished")
+        assert "card A, A" in (health.detail or "")
+        assert "1970-01-01 00:01" in (health.detail or "")  # since it was lost, not since now
+        await agent.changes.forget({"A": agent.board.read().changes.expected["A"]}, uid=7)
+        stored = (await agent.history.read(queries.gpu_events))[-1]
+        assert (stored.kind, stored.body["uuid"], stored.body["uid"]) == (GPU_FORGOTTEN, "A", 7)
+        assert agent.board.read().health["devices"].level is Level.OK
+    async with life(tmp_path) as agent:
+        agent.lists(listed("B"))
+        assert agent.board.read().health["devices"].level is Level.OK
 
 
 EMPTY = made("1", 0.0, platform={"kernel": "6.6.87.2-microsoft-standard-WSL2", "wsl": "2"})

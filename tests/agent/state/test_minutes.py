@@ -126,15 +126,12 @@ def test_answer_that_a_later_collection_finds_again_is_no_second_sample(machine:
     assert [row["n"] for row in asyncio.run(machine.rows())] == [1]
 
 
-def test_minute_is_written_with_its_last_collection(machine: Machine) -> None:
-    async def write() -> None:
-        task = asyncio.create_task(machine.minutes.run())
-        for at_s in range(0, 60, 10):
-            machine.sample(float(at_s), {"power_watts": 20.0}, {"power_watts": 30.0})
-        while not await machine.history.read(telemetry.newest, Selection(), 9):  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        rows = await machine.history.read(telemetry.newest, Selection(), 9)
-        assert [(row.gpu_uuid, row.n) for row in rows] == [(GPU, 6), (SECOND, 6)]
-        task.cancel()
-
-    asyncio.run(write())
+async def test_minute_is_written_with_its_last_collection(machine: Machine) -> None:
+    task = asyncio.create_task(machine.minutes.run())
+    for at_s in range(0, 60, 10):
+        machine.sample(float(at_s), {"power_watts": 20.0}, {"power_watts": 30.0})
+    while not await machine.history.read(telemetry.newest, Selection(), 9):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    rows = await machine.history.read(telemetry.newest, Selection(), 9)
+    assert [(row.gpu_uuid, row.n) for row in rows] == [(GPU, 6), (SECOND, 6)]
+    task.cancel()
