@@ -103,13 +103,42 @@ def test_alarms_of_levels_and_drivers(
         assert standing.slowdown == pytest.approx(1, abs=0.03)
 
 
-def test_alarm_of_a_slower_driver_has_place_size_and_interval() -> None:
-    (alarm,) = updated(1.2).alarms
-    assert (alarm.since_seq, alarm.samples) == (300, 20)
-    assert alarm.effect.low < 1.2 < alarm.effect.high
-    assert alarm.effect.ratio == pytest.approx(1.2, rel=0.03)
+@pytest.mark.parametrize(
+    ("spacing_s", "counts", "factor", "samples", "delay_s"),
+    [
+        (60.0, (300, 0), 1.2, 20, (0, 2400)),
+        (60.0, (300, 6), 1.2, 30, (0, 2400)),  # the look at 20 had nearly all of it
+        (10.0, (3000, 0), 1.15, 30, (1110, 2400)),
+        (600.0, (300, 0), 1.15, 8, (0, 4 * 3600)),
+        (NIGHT_S, (30, 0), 1.2, 8, (0, 15 * NIGHT_S)),
+    ],
+    ids=[
+        "each minute: twenty samples",
+        "a shift in the second half alone waits for the next look",
+        "every ten seconds: twenty minutes",
+        "every ten minutes: within four hours",
+        "once a night: eight nights",
+    ],
+)
+def test_alarm_of_a_slower_driver_has_place_size_and_interval(
+    spacing_s: float,
+    counts: tuple[int, int],
+    factor: float,
+    samples: int,
+    delay_s: tuple[float, float],
+) -> None:
+    feed = Feed(spacing_s=spacing_s)
+    before, unmoved = counts
+    feed.level(1, before)
+    feed.level(1, unmoved, driver=NEW)
+    (alarm,) = feed.level(factor, 200, driver=NEW)
+    assert (alarm.kind, alarm.worse, alarm.since_seq) == (ChangeKind.DRIVER, True, before)
+    assert alarm.samples == samples
+    assert delay_s[0] <= alarm.at_s - alarm.since_s <= delay_s[1]
+    assert alarm.effect.low < factor < alarm.effect.high
+    assert alarm.effect.ratio == pytest.approx(factor, rel=0.03)
     assert alarm.before == pytest.approx(LEVEL, rel=0.02)
-    assert alarm.after == pytest.approx(1.2 * LEVEL, rel=0.03)
+    assert alarm.after == pytest.approx(factor * LEVEL, rel=0.03)
 
 
 def test_less_of_a_rate_is_worse() -> None:
@@ -150,13 +179,6 @@ def test_update_without_a_verdict_has_the_reason(before: int, after: int, why: s
         NEW,
         why,
     )
-
-
-def test_eight_nights_of_a_new_driver_are_enough_for_a_large_effect() -> None:
-    feed = Feed(spacing_s=NIGHT_S)
-    feed.level(1, 30)
-    (alarm,) = feed.level(1.2, 15, driver=NEW)
-    assert (alarm.kind, alarm.samples) == (ChangeKind.DRIVER, 8)
 
 
 @pytest.mark.parametrize("spacing_s", [10.0, 60.0])
@@ -225,15 +247,6 @@ def test_burst_like_those_of_the_old_driver_is_not_the_new_driver() -> None:
     feed.level(1, 120)
     assert feed.alarms == []
     assert feed.verdict.state is VerdictState.NO_CHANGE
-
-
-def test_shift_in_the_second_half_alone_waits_for_the_next_look() -> None:
-    feed = updated(1.0, after=6)
-    (alarm,) = feed.level(1.2, 100)
-    assert (alarm.kind, alarm.samples) == (
-        ChangeKind.DRIVER,
-        30,
-    )  # the look at 20 had nearly all of it
 
 
 def test_slowness_that_went_in_small_steps_is_over() -> None:
@@ -314,22 +327,6 @@ def test_clock_set_back_in_a_trial_does_not_end_it() -> None:
     feed.at_s -= NIGHT_S
     (alarm,) = feed.level(1.2, 60)
     assert (alarm.kind, alarm.samples) == (ChangeKind.DRIVER, 20)
-
-
-def test_update_at_one_sample_every_ten_seconds_waits_for_twenty_minutes() -> None:
-    feed = Feed(spacing_s=10.0)
-    feed.level(1, 3000)
-    (alarm,) = feed.level(1.15, 500, driver=NEW)
-    assert alarm.kind is ChangeKind.DRIVER
-    assert 1110 <= alarm.at_s - alarm.since_s <= 2400
-
-
-def test_slower_driver_is_reported_within_four_hours_at_one_sample_every_ten_minutes() -> None:
-    feed = Feed(spacing_s=600.0)
-    feed.level(1, 300)
-    (alarm,) = feed.level(1.15, 24, driver=NEW)
-    assert (alarm.kind, alarm.worse) == (ChangeKind.DRIVER, True)
-    assert alarm.at_s - alarm.since_s <= 4 * 3600
 
 
 @pytest.mark.parametrize("before_s", [600.0, 7200.0])

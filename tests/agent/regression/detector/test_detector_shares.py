@@ -65,10 +65,26 @@ def test_driver_that_hardly_boosts_has_the_verdict_within_an_hour() -> None:
     assert (feed.verdict.state, feed.verdict.effect) == (VerdictState.REGRESSED, alarm.effect)
 
 
-def test_one_visit_to_the_slow_state_after_an_update_is_no_change_of_the_driver() -> None:
+SHARE, DRIVER = ChangeKind.SLOW_STATE, ChangeKind.DRIVER
+
+
+@pytest.mark.parametrize(
+    ("segments", "kinds"),
+    [
+        ([(30, 20, 1.0, NEW), (200, 0, 1.0, NEW)], set()),
+        ([(300, 3, 1.0, NEW)], set()),
+        ([(200, 15, 1.2, NEW)], {SHARE, DRIVER}),
+    ],
+    ids=["one visit after an update", "it boosts as before", "slower in either state"],
+)
+def test_new_driver_has_an_alarm_for_each_of_share_and_level_that_moved(
+    segments: list[tuple[int, int, float, str]], kinds: set[ChangeKind]
+) -> None:
     feed = boosting()
-    assert not feed.level(1.5, 30, Flag.LOW, driver=NEW)
-    assert not feed.level(1, 200)
+    for count, slow_of_twenty, factor, driver in segments:
+        mixed(feed, count, slow_of_twenty, Flag.LOW, factor=factor, driver=driver)
+    assert {alarm.kind for alarm in feed.alarms} == kinds
+    assert all(alarm.new_driver == NEW for alarm in feed.alarms)
 
 
 def test_driver_after_one_that_hardly_boosts_ends_its_alarm() -> None:
@@ -80,19 +96,6 @@ def test_driver_after_one_that_hardly_boosts_ends_its_alarm() -> None:
     assert (ended.old_driver, ended.new_driver) == (NEW, NEWER)
     assert feed.detector.standing().open == ()
     assert len(feed.alarms) == 2
-
-
-def test_driver_that_is_slower_in_either_state_has_an_alarm_of_both_kinds() -> None:
-    feed = boosting()
-    mixed(feed, 200, 15, Flag.LOW, factor=1.2, driver=NEW)
-    assert {alarm.kind for alarm in feed.alarms} == {ChangeKind.SLOW_STATE, ChangeKind.DRIVER}
-    assert {alarm.new_driver for alarm in feed.alarms} == {NEW}
-
-
-def test_driver_that_boosts_as_before_draws_no_alarm() -> None:
-    feed = boosting()
-    mixed(feed, 300, 3, Flag.LOW, driver=NEW)
-    assert feed.alarms == []
 
 
 def test_level_that_improves_does_not_end_the_alarm_of_a_share() -> None:
@@ -139,12 +142,9 @@ def test_marked_samples_are_counted_and_not_evaluated(flag: Flag) -> None:
     standing = feed.detector.standing()
     assert feed.alarms == []
     assert (standing.judged, standing.set_aside[flag]) == (judged, 300)
-
-
-def test_stream_that_is_always_busy_has_no_level() -> None:
-    feed = Feed()
-    feed.level(1, 200, Flag.BUSY)
-    standing = feed.detector.standing()
+    always = Feed()
+    always.level(1, 200, flag)
+    standing = always.detector.standing()
     assert (standing.seen, standing.judged, standing.last_judged_s) == (200, 0, None)
     assert (standing.level, standing.slowdown, standing.verdict) == (None, None, None)
 
@@ -177,18 +177,14 @@ def test_driver_that_leaves_every_run_cold_has_no_verdict_until_runs_count() -> 
 def test_accepted_speed_is_the_baseline_at_once(after: int) -> None:
     feed = updated(1.2, after=after)
     feed.detector.accept()
+    if after == 12:  # on trial
+        assert (feed.verdict.state, feed.verdict.why) == (VerdictState.NONE, ACCEPTED)
     assert feed.detector.standing().open == ()
     assert feed.slowdown == pytest.approx(1, abs=0.02)
     alarms = len(feed.alarms)
     feed.level(1.2, 400)
     assert len(feed.alarms) == alarms
     assert feed.slowdown == pytest.approx(1, abs=0.02)
-
-
-def test_update_accepted_on_trial_has_no_verdict_and_the_reason() -> None:
-    feed = updated(1.2, after=12)
-    feed.detector.accept()
-    assert (feed.verdict.state, feed.verdict.why) == (VerdictState.NONE, ACCEPTED)
 
 
 @pytest.mark.parametrize("direction", Direction)
