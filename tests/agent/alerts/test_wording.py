@@ -1,19 +1,21 @@
-"""Texts of alerts: harmless whatever a driver calls itself, short enough, in plain words."""
+"""Texts of alerts, harmless, short and plain; and the document that a webhook gets."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from gpud import discovery
 from gpud.agent.alerts import wording
 from gpud.agent.alerts.functions import Lost, Subject, Why
-from gpud.agent.alerts.slowdowns import Slowdowns
+from gpud.agent.alerts.message import MOST, Message, body, document, fingerprint, title
+from gpud.agent.alerts.slowdowns import AlarmFinding, Slowdowns
 from gpud.agent.alerts.wording import SUMMARY_LIMIT
 from gpud.agent.regression.detector import ChangeKind, Effect
 from gpud.agent.regression.evaluation import JUDGED
@@ -26,13 +28,13 @@ from gpud.core.sample import Unit
 from gpud.core.text import escaped
 from gpud.words import WORDS
 from tests.agent.alerts.alarms import GPUS, NOW_S, alarm, finding, grave
+from tests.agent.alerts.telling import LOST, SLOW, ended, firing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpud.agent.alerts.slowdowns import AlarmFinding
 
-HOSTILE = (
+HOSTILE_TEXTS = (
     "x\n\x1b]0;y\x07\x1b[2J",
     "$(reboot) `reboot` ; reboot",
     "<script>alert(1)</script>",
@@ -69,7 +71,7 @@ def check_harmless(alert: Alert) -> None:
     json.dumps(msgspec.to_builtins(alert)).encode()
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+@pytest.mark.parametrize("text", HOSTILE_TEXTS, ids=range(len(HOSTILE_TEXTS)))
 def test_hostile_text_in_any_field_stays_harmless(text: str) -> None:
     hostile = Cause("driver_version", text, f"{text}!", text)
     update = [
@@ -246,3 +248,46 @@ def test_fix_is_written_for_the_machine_and_ends_with_how_to_accept() -> None:
     for kind in ("driver", "power_limit", "thermal", "cpu", "nothing", "python"):
         fix = wording.fix((Cause(kind, "1", "2"),), Platform.WSL2, "0123abcd")
         assert fix.endswith("`gpud baseline accept 0123abcd`")
+
+
+URL = "http://127.0.0.1:9945"
+
+
+def of(message: Message, host: str = "ada") -> dict[str, Any]:
+    return document(message, host=host, receiver="gpud-webhook", url=URL)
+
+
+def test_title_says_how_bad_how_many_and_where() -> None:
+    assert title(firing(SLOW)) == "gpud: warning"
+    assert title(firing(SLOW, LOST), "ada") == "gpud on ada: 2 alerts"
+    over = ended(SLOW, SLOW.starts_s + 1)
+    assert title(Message((), (over,)), "a\x1bb") == "gpud on a\\x1bb: resolved"
+
+
+def test_body_says_what_and_what_to_do() -> None:
+    message = Message((SLOW,), (ended(LOST, LOST.starts_s + 1),))
+    assert body(message, details=False) == f"{SLOW.summary}\nresolved: {LOST.summary}"
+    assert body(message) == (
+        f"{SLOW.summary}\n{SLOW.description}\nFix: {SLOW.fix}\n\nresolved: {LOST.summary}"
+    )
+
+
+def test_group_is_the_machine_and_has_all_that_fires() -> None:
+    over = ended(LOST, LOST.starts_s + 3600.25)
+    content = of(Message((), (over,), (SLOW,)))
+    assert content["status"] == "firing"  # not over for a receiver that goes by the group
+    assert content["groupKey"] == '{}:{instance="ada"}'
+    first, second = content["alerts"]
+    assert (first["status"], first["endsAt"]) == ("firing", "0001-01-01T00:00:00Z")
+    assert (second["status"], second["endsAt"]) == ("resolved", "2026-09-21T15:13:50.25Z")
+
+
+def test_alerts_that_do_not_fit_are_counted() -> None:
+    many = [structs.replace(SLOW, labels={"gpu": str(number)}) for number in range(MOST + 5)]
+    content = of(firing(*many))
+    assert (len(content["alerts"]), content["truncatedAlerts"]) == (MOST, 5)
+
+
+def test_fingerprint_is_prometheus_own() -> None:
+    # Source: prometheus/common, model/fnv.go: the hash of no label at all is FNV-1a's offset.
+    assert fingerprint({}) == "cbf29ce484222325"

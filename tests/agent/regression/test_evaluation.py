@@ -1,4 +1,4 @@
-"""Evaluation of runs: which stream a figure belongs to, and the state of all streams."""
+"""Evaluation of runs: streams and their state, and the commands of people that change it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gpud.agent.regression.commands import BASELINE_RESET, Choice, Command
+from gpud.agent.regression.commands import (
+    ALERT_ACKNOWLEDGED,
+    BASELINE_ACCEPTED,
+    BASELINE_RESET,
+    EVERYTHING,
+    Choice,
+    Command,
+    decoded,
+)
 from gpud.agent.regression.detector import ChangeKind, Observation, Spans, VerdictState
 from gpud.agent.regression.evaluation import (
     Evaluator,
     RunFigures,
+    StreamAlarm,
     figures,
     observations,
     stream_name,
@@ -27,7 +38,6 @@ from tests import snapshots
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpud.agent.regression.evaluation import StreamAlarm
 
 FIRST_S = 1_760_000_000.0
 SUBMIT = StreamKey("GPU-0", "launch", "submit")
@@ -181,3 +191,29 @@ def test_damaged_state_of_a_stream_is_refused_and_changes_nothing(before: str, a
     with pytest.raises(WireError):
         evaluator.restore(SUBMIT, body.replace(before, after))
     assert state(evaluator) == expected
+
+
+PARTS = st.none() | st.text(min_size=1, max_size=8)
+CHOICES = st.builds(Choice, PARTS, PARTS, PARTS)
+
+
+@given(st.sampled_from([BASELINE_ACCEPTED, BASELINE_RESET]), CHOICES, st.integers(0, 2**40))
+def test_command_is_read_back(kind: str, choice: Choice, after_run: int) -> None:
+    command = Command(1, 7.0, kind, after_run, choice)
+    assert decoded(1, 7.0, kind, command.body()) == command
+    acknowledged = Command(1, 7.0, ALERT_ACKNOWLEDGED, after_run, EVERYTHING, "ab12")
+    assert decoded(1, 7.0, ALERT_ACKNOWLEDGED, acknowledged.body()) == acknowledged
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (BASELINE_RESET, {}),  # its place in a replay is not known
+        (BASELINE_RESET, {"after_run": True}),
+        (BASELINE_RESET, {"after_run": 7, "gpu": None}),  # not "all of them"
+        (BASELINE_ACCEPTED, {"after_run": 7, "fingerprint": "ab"}),
+        (ALERT_ACKNOWLEDGED, {"after_run": 7}),
+    ],
+)
+def test_damaged_command_is_none(kind: str, body: dict[str, int | str | None]) -> None:
+    assert decoded(1, 1.0, kind, body) is None

@@ -1,22 +1,29 @@
-"""The bounded past of every series, and the line of bars that is drawn of it."""
+"""The past that an agent keeps: recent points of each series, and minutes of telemetry."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpud.agent.history import telemetry
+from gpud.agent.history.export import Selection
+from gpud.agent.history.schema import HOUR_S, MINUTE_S
 from gpud.agent.history.store import History, Store
 from gpud.agent.state import recent
 from gpud.agent.state.board import Board
+from gpud.agent.state.minutes import TelemetryMinutes
 from gpud.agent.state.recent import MOST, RecentPoint
-from gpud.agent.state.snapshot import RecentKey
-from gpud.core.sample import Backend, Failure, Flag, Pace, ProbeSpec, Reason, Unit
+from gpud.agent.state.snapshot import Recent, RecentKey, Snapshot
+from gpud.agent.state.telemetry import with_answer
+from gpud.agent.telemetry.answers import Answer, paused
+from gpud.core.clock import Instant
+from gpud.core.sample import Absent, Backend, Failure, Flag, Pace, ProbeSpec, Reading, Reason, Unit
 from gpud.show.text import ASCII_BARS, sparkline
 from tests import snapshots
 from tests.events import altered, post, probes_listed, recent_read, run_finished
@@ -27,13 +34,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpud.agent.history.records import Run
-    from gpud.agent.state.snapshot import Recent, Snapshot
 
 
 SUBMIT = RecentKey(snapshots.DEVICE.uuid, "launch", "submit")
 
 
-def machine() -> Snapshot:
+def listening() -> Snapshot:
     return altered(snapshots.bare(), specs=snapshots.SPECS)
 
 
@@ -53,7 +59,7 @@ def with_points(snapshot: Snapshot, *points: RecentPoint) -> Snapshot:
 
 
 def test_runs_of_the_small_pace_are_points_and_no_more_than_sixty() -> None:
-    snapshot = machine()
+    snapshot = listening()
     for minute in range(MOST + 5):
         snapshot = launched(snapshot, 60.0 * minute, 1e-6 * (minute + 1))
     series = snapshot.measure.recent[SUBMIT]
@@ -63,7 +69,7 @@ def test_runs_of_the_small_pace_are_points_and_no_more_than_sixty() -> None:
 
 
 def test_marked_and_failed_runs_and_medians_between_two_humps_are_no_points() -> None:
-    snapshot = launched(launched(machine(), 0.0, 5e-6), 60.0, 9e-6, Flag.BUSY)
+    snapshot = launched(launched(listening(), 0.0, 5e-6), 60.0, 9e-6, Flag.BUSY)
     broken = replace(snapshots.launches(), samples=(), failure=Failure(Reason.HUNG, "x"))
     snapshot = run_finished(broken, snapshots.DEVICE.uuid, 120.0, 120.0)(snapshot)
     assert snapshot.measure.recent[SUBMIT].medians == (5e-6,)
@@ -71,13 +77,13 @@ def test_marked_and_failed_runs_and_medians_between_two_humps_are_no_points() ->
 
 
 def test_a_new_version_of_a_method_begins_anew_and_an_old_one_does_not_come_back() -> None:
-    snapshot = with_points(machine(), read(SUBMIT, 1.0, 1.0), read(SUBMIT, 2.0, 2.0, 2))
+    snapshot = with_points(listening(), read(SUBMIT, 1.0, 1.0), read(SUBMIT, 2.0, 2.0, 2))
     assert snapshot.measure.recent[SUBMIT].medians == (2.0,)
     assert with_points(snapshot, read(SUBMIT, 3.0, 3.0)).measure.recent == snapshot.measure.recent
 
 
 def test_the_history_comes_before_what_has_come_in_since_and_nothing_counts_twice() -> None:
-    snapshot = with_points(machine(), read(SUBMIT, 180.0, 3.0), read(SUBMIT, 240.0, 4.0))
+    snapshot = with_points(listening(), read(SUBMIT, 180.0, 3.0), read(SUBMIT, 240.0, 4.0))
     past = (read(SUBMIT, 180.0, 3.0), read(SUBMIT, 60.0, 1.0), read(SUBMIT, 120.0, 2.0))
     series = recent_read(past)(snapshot).measure.recent[SUBMIT]
     assert series.at_s == (60.0, 120.0, 180.0, 240.0)
@@ -86,12 +92,12 @@ def test_the_history_comes_before_what_has_come_in_since_and_nothing_counts_twic
 
 
 def test_a_clock_that_was_set_back_leaves_no_points_of_the_future() -> None:
-    snapshot = with_points(machine(), read(SUBMIT, 9e6, 1.0), read(SUBMIT, 1.0, 2.0))
+    snapshot = with_points(listening(), read(SUBMIT, 9e6, 1.0), read(SUBMIT, 1.0, 2.0))
     assert snapshot.measure.recent[SUBMIT].at_s == (1.0,)
 
 
 def test_what_is_published_is_short() -> None:
-    snapshot = launched(launched(machine(), 1000.25, 1.23456789e-6), 1060.5, 2e-6)
+    snapshot = launched(launched(listening(), 1000.25, 1.23456789e-6), 1060.5, 2e-6)
     (line,) = [line for line in recent.document(snapshot.measure.recent) if line.mode == "submit"]
     assert (line.from_s, line.after_s, line.medians) == (1000.25, (0, 60), (1.235e-6, 2e-6))
 
@@ -164,3 +170,118 @@ def test_the_newest_clean_runs_come_back_whatever_lies_between(tmp_path: Path) -
     series = recalled(tmp_path, runs)[RecentKey("GPU-1", "launch", "submit")]
     assert series.at_s == tuple(BEGUN_S + 60.0 * n for n in range(10, MOST + 10))
     assert max(series.medians) < 1e-4
+
+
+FIRST_S = 1_800_000_000 // HOUR_S * HOUR_S
+GPU, SECOND = "GPU-a", "GPU-b"
+
+
+class Machine:
+    """An agent's telemetry whose collections, and the moments of them, are the test's."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.now_s = float(FIRST_S)
+        self.board = Board(snapshots.bare())
+        self.history = History(home)
+        self.minutes = TelemetryMinutes(self.history, self.board, self.now, 10.0)
+
+    def now(self) -> Instant:
+        return Instant(self.now_s, self.now_s)
+
+    def answer(self, *gpus: dict[str, float | str | Absent]) -> None:
+        """Publish the answer of NVML, the GPUs in their order."""
+        uuids = (GPU, SECOND)
+        readings = tuple(
+            Reading(number, field, value, "nvml")
+            for number, fields in enumerate(gpus)
+            for field, value in {"uuid": uuids[number], **fields}.items()
+        )
+        answer = Answer("nvml", 5, self.now_s, self.now_s, readings)
+        known, answers = with_answer(self.board.read(), answer)
+        self.board.publish(gpus=known, telemetry=answers)
+
+    def sample(self, at_s: float, *gpus: dict[str, float | str | Absent]) -> None:
+        self.now_s = FIRST_S + at_s
+        self.answer(*gpus)
+        self.minutes.sample()
+
+    async def rows(self, step_s: int = MINUTE_S) -> list[dict[str, Any]]:
+        await self.minutes.close()
+        rows = await self.history.read(telemetry.rows_after, Selection(), step_s, None, 1000)
+        return [
+            {
+                "at_s": row.at_s - FIRST_S,
+                "gpu": row.gpu_uuid,
+                "n": row.n,
+                **{
+                    name: figure
+                    for name, figure in zip(telemetry.FIGURES, row.figures, strict=True)
+                    if figure is not None
+                },
+            }
+            for row in rows
+        ]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_minute_has_mean_and_ends_of_its_samples_and_the_share_of_each_throttle_reason(
+    machine: Machine,
+) -> None:
+    for number, (temperature, reasons) in enumerate(
+        [(60.0, "none"), (62.0, "thermal"), (67.0, "power_cap,thermal"), (63.0, "none")]
+    ):
+        machine.sample(
+            10.0 * number, {"temperature_celsius": temperature, "throttle_reasons": reasons}
+        )
+    (row,) = asyncio.run(machine.rows())
+    shares = {name: share for name, share in row.items() if name.startswith("throttle_")}
+    assert (row["at_s"], row["gpu"], row["n"]) == (0, GPU, 4)
+    assert row["temperature_celsius_mean"] == 63.0
+    assert row["temperature_celsius_minimum"] == 60.0
+    assert row["temperature_celsius_maximum"] == 67.0
+    assert len(shares) == len(telemetry.REASONS)
+    assert {name for name, share in shares.items() if share} == {
+        "throttle_thermal_ratio",
+        "throttle_power_cap_ratio",
+    }
+    assert (shares["throttle_thermal_ratio"], shares["throttle_power_cap_ratio"]) == (0.5, 0.25)
+
+
+def test_figure_that_no_sample_has_is_absent_and_a_gpu_without_any_has_no_row(
+    machine: Machine,
+) -> None:
+    machine.sample(0.0, {"power_watts": 20.0, "temperature_celsius": Absent.FAILED}, {})
+    machine.sample(10.0, {"power_watts": Absent.SENTINEL, "utilization_gpu_ratio": 0.0}, {})
+    (row,) = asyncio.run(machine.rows())
+    assert row == {
+        "at_s": 0,
+        "gpu": GPU,
+        "n": 1,
+        **{f"power_watts_{part}": 20.0 for part in telemetry.PARTS},
+        **{f"utilization_gpu_ratio_{part}": 0.0 for part in telemetry.PARTS},
+    }
+
+
+def test_answer_that_a_later_collection_finds_again_is_no_second_sample(machine: Machine) -> None:
+    machine.sample(0.0, {"power_watts": 20.0})
+    for at_s in (10, 20):
+        machine.now_s = float(FIRST_S + at_s)
+        machine.board.publish(telemetry=paused(machine.board.read().telemetry, 1.0))
+        machine.minutes.sample()
+    assert [row["n"] for row in asyncio.run(machine.rows())] == [1]
+
+
+async def test_minute_is_written_with_its_last_collection(machine: Machine) -> None:
+    task = asyncio.create_task(machine.minutes.run())
+    for at_s in range(0, 60, 10):
+        machine.sample(float(at_s), {"power_watts": 20.0}, {"power_watts": 30.0})
+    while not await machine.history.read(telemetry.newest, Selection(), 9):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    rows = await machine.history.read(telemetry.newest, Selection(), 9)
+    assert [(row.gpu_uuid, row.n) for row in rows] == [(GPU, 6), (SECOND, 6)]
+    task.cancel()
