@@ -41,6 +41,7 @@ from gpud.core.sample import (
     Absent,
     Backend,
     Buckets,
+    Condition,
     Device,
     Failure,
     Flag,
@@ -146,6 +147,17 @@ def launches(median_s: float = 5e-6) -> RunReport:
         vram_peak_bytes=1 << 20,
         pinned_peak_bytes=4096,
     )
+
+
+CURVE = (Point(192, 1.5e-4, 2.2e-4), Point(256, 3.1e-4, 2.4e-4))
+
+
+def measured(
+    probe: str, unit: Unit, median: float, conditions: dict[str, Condition] | None = None
+) -> RunReport:
+    samples = (sample(probe, unit, median),)
+    conditions = conditions or {}
+    return RunReport(probe, Backend.CUDA, DEVICE, samples, duration_s=1.0, conditions=conditions)
 
 
 FIELDS: dict[str, float | str | Absent] = {
@@ -338,62 +350,28 @@ def full() -> Snapshot:
     )
     broken = Failure(Reason.VERIFICATION_FAILED, "8 of 8 bodies are wrong")
     wall_s, mono_s = NOW.wall_s - 10, NOW.mono_s - 10
-    triad = sample("triad", Unit.BYTES_PER_SECOND, 4.6e11)
     call = sample("call", Unit.SECONDS, 4e-7)
+
+    def ran(report: RunReport, *flags: Flag) -> Event:
+        gpu = None if report.backend is Backend.CPU else DEVICE.uuid
+        return run_finished(report, gpu, wall_s, mono_s, flags)
+
     events: tuple[Event, ...] = (
         probes_listed(SPECS, {}, wall_s),
         inventory_taken(Inventory((DEVICE,), "12.8", "/usr/lib/wsl/lib/libcuda.so.1"), wall_s),
         child_spawned(),
         run_skipped("launch", Skip.RESUMED, wall_s, DEVICE.uuid),
-        run_finished(launches(), DEVICE.uuid, wall_s, mono_s, (Flag.BUSY, Flag.LOW)),
+        ran(launches(), Flag.BUSY, Flag.LOW),
+        ran(measured("triad", Unit.BYTES_PER_SECOND, 4.6e11, {"after.ac": False})),
         run_finished(
-            RunReport(
-                "triad",
-                Backend.CUDA,
-                DEVICE,
-                (triad,),
-                duration_s=1.0,
-                conditions={"after.ac": False},
-            ),
-            DEVICE.uuid,
-            wall_s,
-            mono_s,
-        ),
-        run_finished(
-            RunReport(
-                "nbody",
-                Backend.CUDA,
-                DEVICE,
-                (sample("nbody", Unit.FLOPS_PER_SECOND, 2e13),),
-                duration_s=1.0,
-                conditions={"sm_clock_hertz": 2.415e9},
-            ),
+            measured("nbody", Unit.FLOPS_PER_SECOND, 2e13, {"sm_clock_hertz": 2.415e9}),
             DEVICE.uuid,
             wall_s - 5,
             mono_s - 5,
         ),
-        run_finished(
-            RunReport(
-                "crossover",
-                Backend.CUDA,
-                DEVICE,
-                (sample("crossover", Unit.ELEMENTS, 65536.0),),
-                duration_s=1.0,
-                curve=(Point(192, 1.5e-4, 2.2e-4), Point(256, 3.1e-4, 2.4e-4)),
-            ),
-            DEVICE.uuid,
-            wall_s,
-            mono_s,
-        ),
-        run_finished(
-            RunReport("cpu_call", Backend.CPU, None, (call,), conditions={"after.ac": True}),
-            None,
-            wall_s,
-            mono_s,
-        ),
-        run_finished(
-            RunReport("copy", Backend.CUDA, DEVICE, failure=broken), DEVICE.uuid, wall_s, mono_s
-        ),
+        ran(replace(measured("crossover", Unit.ELEMENTS, 65536.0), curve=CURVE)),
+        ran(RunReport("cpu_call", Backend.CPU, None, (call,), conditions={"after.ac": True})),
+        ran(RunReport("copy", Backend.CUDA, DEVICE, failure=broken)),
         run_skipped("triad", Skip.CHILD_RUNNING, wall_s),
         breaker_changed(
             Standing(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpud.agent.regression.detector import (
     Alarm,
     ChangeKind,
@@ -31,6 +33,21 @@ def units(gpu: str) -> dict[StreamKey, Unit]:
     """The unit of each of the streams."""
     made = {key(gpu, probe): unit for probe, (_, unit) in OF.items()}
     return {**made, key(gpu, "nbody", on_battery=True): Unit.FLOPS_PER_SECOND, CALL: Unit.SECONDS}
+
+
+def standing(*open_alarms: Alarm, seen: int, judged: int, **more: Any) -> StreamStanding:
+    """A stream at its usual speed, of whose samples the first few settled; ``more`` differs."""
+    values: dict[str, Any] = {
+        "refused": {},
+        "set_aside": {"settling": seen - judged} if seen > judged else {},
+        "last_judged_s": None,
+        "level": None,
+        "slowdown": None,
+        "slow_state_ratio": 0.0 if judged else None,
+        "verdict": None,
+        **more,
+    }
+    return StreamStanding(seen, judged, open=open_alarms, **values)
 
 
 def slower(now_s: float) -> Alarm:
@@ -69,7 +86,8 @@ def streams(gpu: str, now_s: float) -> dict[StreamKey, StreamStanding]:
         VerdictState.LEARNING, "566.36", "572.16", alarm.since_s, samples=3, reference=900
     )
     return {
-        key(gpu, "launch"): StreamStanding(
+        key(gpu, "launch"): standing(
+            alarm,
             seen=1060,
             judged=1030,
             refused={"not_positive": 1},
@@ -78,55 +96,21 @@ def streams(gpu: str, now_s: float) -> dict[StreamKey, StreamStanding]:
             level=4.93e-6,
             slowdown=1.125,
             slow_state_ratio=0.05,
-            open=(alarm,),
             verdict=regressed,
         ),
-        key(gpu, "triad"): StreamStanding(
+        key(gpu, "triad"): standing(
             seen=903,
             judged=903,
-            refused={},
-            set_aside={},
             last_judged_s=now_s - 600,
             level=4.6e11,
             slowdown=1.0,
-            slow_state_ratio=0.0,
-            open=(),
             verdict=learning,
         ),
-        key(gpu, "nbody", on_battery=True): StreamStanding(
-            seen=3,
-            judged=0,
-            refused={},
-            set_aside={"settling": 3},
-            last_judged_s=None,
-            level=None,
-            slowdown=None,
-            slow_state_ratio=None,
-            open=(),
-            verdict=None,
+        key(gpu, "nbody", on_battery=True): standing(seen=3, judged=0),
+        key(gpu, "nbody"): standing(
+            seen=40, judged=37, last_judged_s=now_s - 7200, level=1.5e13, slowdown=1.01
         ),
-        key(gpu, "nbody"): StreamStanding(
-            seen=40,
-            judged=37,
-            refused={},
-            set_aside={"settling": 3},
-            last_judged_s=now_s - 7200,
-            level=1.5e13,
-            slowdown=1.01,
-            slow_state_ratio=0.0,
-            open=(),
-            verdict=None,
-        ),
-        CALL: StreamStanding(
-            seen=1060,
-            judged=1057,
-            refused={},
-            set_aside={"settling": 3},
-            last_judged_s=now_s - 60,
-            level=4e-7,
-            slowdown=0.998,
-            slow_state_ratio=0.0,
-            open=(),
-            verdict=None,
+        CALL: standing(
+            seen=1060, judged=1057, last_judged_s=now_s - 60, level=4e-7, slowdown=0.998
         ),
     }

@@ -7,6 +7,7 @@ from gpud.agent.regression.detector import Alarm, ChangeKind, Effect, StreamStan
 from gpud.core.alerts import Cause
 from gpud.core.sample import Unit
 from gpud.core.streams import StreamKey
+from tests import standings
 
 NOW_S = 1_763_000_000.0
 HOUR_S = 3600.0
@@ -69,15 +70,5 @@ def grave(mode: str = "submit", *, gpu: str | None = "GPU-1") -> AlarmFinding:
 def standing(
     *open_alarms: Alarm, seen: int = 5000, judged: int = 5000, slowdown: float | None = 1.12
 ) -> StreamStanding:
-    return StreamStanding(
-        seen=seen,
-        judged=judged,
-        refused={},
-        set_aside={},
-        last_judged_s=NOW_S,
-        level=13e-6,
-        slowdown=slowdown,
-        slow_state_ratio=None,
-        open=open_alarms,
-        verdict=None,
-    )
+    known = {"set_aside": {}, "level": 13e-6, "slowdown": slowdown, "last_judged_s": NOW_S}
+    return standings.standing(*open_alarms, seen=seen, judged=judged, **known)

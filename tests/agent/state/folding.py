@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from gpud.child import summary
-from gpud.core.report import AgentReport, DockerdReport, ProcessRef, RootReport
+from gpud.core.report import DockerdReport
 from gpud.core.sample import (
     Backend,
     Device,
@@ -16,6 +18,7 @@ from gpud.core.sample import (
     Unit,
 )
 from tests import events as happened
+from tests import snapshots
 from tests.events import made
 
 if TYPE_CHECKING:
@@ -62,15 +65,6 @@ def finished(
 
 def dockerd_seen(**changes: object) -> happened.Event:
     facts: dict[str, object] = {"state": "up", "policy": "auto", "up": True, **changes}
-    report = RootReport(
-        gpud_version="1",
-        process=ProcessRef(1, 1),
-        privileged=True,
-        boot_id="b",
-        started_s=0.0,
-        written_s=0.0,
-        beat_s=0.0,
-        dockerd=DockerdReport(**facts),  # type: ignore[arg-type]  # a test chooses by name
-        agent=AgentReport(state="running"),
-    )
+    dockerd = DockerdReport(**facts)  # type: ignore[arg-type]  # a test chooses by name
+    report = structs.replace(snapshots.ROOT, dockerd=dockerd, containers=None, kernel_log=None)
     return happened.root_read(report, None, 1.0)

@@ -20,11 +20,9 @@ from gpud.core.clock import Instant
 from gpud.core.health import Health, Level
 from gpud.core.report import (
     STALE_AFTER_S,
-    AgentReport,
     ContainerFailure,
     ContainerRun,
     ContainersReport,
-    DockerdReport,
     KernelLogReport,
     KernelTrouble,
     ProcessRef,
@@ -41,24 +39,13 @@ if TYPE_CHECKING:
 
 
 NOW = Instant(wall_s=5e9, mono_s=1000.0)
-PLAIN_REPORT = RootReport(
-    gpud_version="1",
-    process=ProcessRef(1, 1),
-    privileged=True,
-    boot_id="b",
-    started_s=0.0,
+PLAIN_REPORT = structs.replace(
+    snapshots.ROOT,
     written_s=0.0,  # the wall clock may say anything: only the beat counts
     beat_s=NOW.mono_s - 1,
-    dockerd=DockerdReport(state="up", policy="auto", up=True),
-    agent=AgentReport(state="running"),
+    containers=None,
+    kernel_log=None,
 )
-
-
-def silence(path: Path) -> str:
-    report, silent = files.read_root_status(path, NOW)
-    assert report is None
-    assert silent is not None
-    return silent
 
 
 @pytest.fixture
@@ -68,23 +55,18 @@ def path(tmp_path: Path) -> Path:
     return place
 
 
+def holding(content: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content)
+
+
+def beating(age_s: float) -> Callable[[Path], object]:
+    return holding(wire.encode(structs.replace(PLAIN_REPORT, beat_s=NOW.mono_s - age_s)))
+
+
 @pytest.mark.parametrize("age_s", [1.0, STALE_AFTER_S, -0.01])
 def test_a_fresh_beat_is_heard_whatever_the_wall_clock_says(path: Path, age_s: float) -> None:
-    report = structs.replace(PLAIN_REPORT, beat_s=NOW.mono_s - age_s)
-    path.write_bytes(wire.encode(report))
-    assert files.read_root_status(path, NOW)[0] == report
-
-
-@pytest.mark.parametrize("age_s", [STALE_AFTER_S + 0.1, 90_000.0, -5.0])
-def test_a_beat_too_old_or_of_another_boot_is_silence(path: Path, age_s: float) -> None:
-    path.write_bytes(wire.encode(structs.replace(PLAIN_REPORT, beat_s=NOW.mono_s - age_s)))
-    assert "the supervisor is gone" in silence(path)
-
-
-@pytest.mark.parametrize("text", [b"", b"{}", b"garbage", b"[" * 100_000, b" " * 2_000_000])
-def test_what_is_not_a_report_is_silence_with_its_reason(path: Path, text: bytes) -> None:
-    path.write_bytes(text)
-    assert "not a RootReport" in silence(path)
+    beating(age_s)(path)
+    assert files.read_root_status(path, NOW)[1] is None
 
 
 def linked(path: Path) -> None:
@@ -97,24 +79,32 @@ def piped(path: Path) -> None:
     os.mkfifo(path)
 
 
+NO_REPORTS = (b"", b"{}", b"garbage", b"[" * 100_000, b" " * 2_000_000)
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="giving a file away needs root")
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        (beating(STALE_AFTER_S + 0.1), "the supervisor is gone"),
+        (beating(90_000.0), "the supervisor is gone"),
+        (beating(-5.0), "the supervisor is gone"),  # of another boot
+        *((holding(content), "not a RootReport") for content in NO_REPORTS),
         (Path.unlink, "no supervisor runs"),
         (linked, "cannot read"),
         (piped, "not a file of root's"),
         pytest.param(
-            lambda path: os.chown(path, 65534, 65534),
-            "not a file of root's",
-            marks=pytest.mark.skipif(os.geteuid() != 0, reason="giving a file away needs root"),
+            lambda path: os.chown(path, 65534, 65534), "not a file of root's", marks=needs_root
         ),
     ],
 )
-def test_what_is_not_roots_own_file_is_silence(
-    path: Path, change: Callable[[Path], None], words: str
+def test_what_is_no_fresh_report_in_roots_own_file_is_silence_with_its_reason(
+    path: Path, change: Callable[[Path], object], words: str
 ) -> None:
     change(path)
-    assert words in silence(path)
+    report, silent = files.read_root_status(path, NOW)
+    assert report is None
+    assert words in (silent or "")
 
 
 def test_a_beat_alone_is_published_and_no_news(path: Path) -> None:
