@@ -27,8 +27,11 @@ from gpud.agent.state.snapshot import (
     with_refusals,
 )
 from gpud.agent.state.status import with_streams
+from gpud.agent.telemetry.answers import Answer
 from gpud.core.clock import Instant
 from gpud.core.health import Health, Level
+from gpud.core.sample import Reading
+from gpud.core.telemetry import LEVELS
 from gpud.document.machine import ListedGpu
 
 if TYPE_CHECKING:
@@ -39,10 +42,9 @@ if TYPE_CHECKING:
     from gpud.agent.serve.refusals import Refused
     from gpud.agent.state.board import Board
     from gpud.agent.state.recent import RecentPoint
-    from gpud.agent.telemetry.answers import Answer
     from gpud.core.alerts import Alert, SinkState
     from gpud.core.report import RootReport
-    from gpud.core.sample import Flag, Inventory, ProbeSpec, RunReport, Skip, Unit
+    from gpud.core.sample import Absent, Flag, Inventory, ProbeSpec, RunReport, Skip, Unit
     from gpud.core.streams import StreamKey
     from gpud.document.machine import ChangeReport, Expected, StoreSize
 
@@ -178,6 +180,22 @@ def source_answered(answer: Answer, now_s: float) -> Event:
         return _published(snapshot, now_s, gpus=known, telemetry=telemetry)
 
     return apply
+
+
+def says(
+    source: str,
+    at_s: float = 1.0,
+    *,
+    gpu: int | None = 0,
+    reason: str | None = None,
+    **fields: float | str | Absent,
+) -> Event:
+    """A source of telemetry answers with these fields of a GPU, or of the machine, or fails."""
+    readings = tuple(Reading(gpu, field, value, source) for field, value in fields.items())
+    level = LEVELS.index(source)
+    detail, fix = (None, None) if reason is None else ("d", "f")
+    answer = Answer(source, level, at_s, at_s, readings, reason=reason, detail=detail, fix=fix)
+    return source_answered(answer, at_s)
 
 
 def program_started(source: str) -> Event:

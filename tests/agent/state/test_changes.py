@@ -52,6 +52,7 @@ from tests.events import (
     platform_read,
     post,
     run_finished,
+    says,
     source_answered,
 )
 
@@ -190,11 +191,9 @@ class Life:
         """NVML answers, or is not there."""
         for _ in range(times):
             self.at_s += 1
-            readings = (
-                () if version is None else (Reading(None, "driver_version", version, "nvml"),)
-            )
-            answer = Answer("nvml", 5, self.at_s, self.at_s, readings)
-            self.changes.answered(answer)
+            reading = Reading(None, "driver_version", version or "", "nvml")
+            readings = () if version is None else (reading,)
+            self.changes.answered(Answer("nvml", 5, self.at_s, self.at_s, readings))
 
     def compiles(
         self, registers: int, source: str = "1a2b3c4d5e", capability: str = "sm_86"
@@ -357,22 +356,15 @@ async def test_a_lost_gpu_is_missed_by_the_next_life_too_until_it_is_forgotten(
 EMPTY = made("1", 0.0, platform={"kernel": "6.6.87.2-microsoft-standard-WSL2", "wsl": "2"})
 
 
-def machine_answer(source: str, taken_s: float = 1.0, **fields: str | Absent) -> Event:
-    readings = tuple(Reading(None, name, value, source) for name, value in fields.items())
-    answer = Answer(source, LEVELS.index(source), taken_s, taken_s, readings)
-    return source_answered(answer, taken_s)
-
-
 def shown(source: str, *uuids: str) -> Event:
     readings = tuple(Reading(i, "uuid", uuid, source) for i, uuid in enumerate(uuids))
     return source_answered(Answer(source, LEVELS.index(source), 1.0, 1.0, readings), 1.0)
 
 
 def test_each_fact_comes_with_the_level_of_its_source_and_the_moment_it_looked() -> None:
-    snapshot = machine_answer("nvml", driver_version="572.16", nvml_version="570.86.09")(EMPTY)
-    snapshot = machine_answer("dxg", 2.0, driver_folder="nv_dispi.inf_amd64_1", exposed="yes")(
-        snapshot
-    )
+    snapshot = says("nvml", gpu=None, driver_version="572.16", nvml_version="570.86.09")(EMPTY)
+    folder = "nv_dispi.inf_amd64_1"
+    snapshot = says("dxg", 2.0, gpu=None, driver_folder=folder, exposed="yes")(snapshot)
     snapshot = platform_read({"wsl_version": "2.6.1.0"}, 1.0)(snapshot)
     assert facts(snapshot, 3.0, "boot") == {
         "driver_version": Fact("572.16", 5, 1.0),
@@ -385,7 +377,7 @@ def test_each_fact_comes_with_the_level_of_its_source_and_the_moment_it_looked()
 
 
 def test_a_reason_and_a_stale_value_are_no_facts() -> None:
-    snapshot = machine_answer("nvml", driver_version=Absent.FAILED, cuda_version="12.8")(EMPTY)
+    snapshot = says("nvml", gpu=None, driver_version=Absent.FAILED, cuda_version="12.8")(EMPTY)
     assert facts(snapshot, 1.0, "").keys() == {"cuda_version", "kernel"}
     assert facts(snapshot, 1e6, "").keys() == {"kernel"}
 
@@ -416,7 +408,7 @@ def test_of_the_others_the_best_alone_names_the_gpus() -> None:
 
 
 def test_a_run_is_kept_with_what_was_known_and_nothing_else() -> None:
-    snapshot = machine_answer("nvml", driver_version="572.16", cuda_version="12.8")(EMPTY)
+    snapshot = says("nvml", gpu=None, driver_version="572.16", cuda_version="12.8")(EMPTY)
     snapshot = platform_read({"windows_build": "10.0.26100.4349"}, 1.0)(snapshot)
     assert run_conditions(snapshot, 1.0) == {
         "driver_version": "572.16",

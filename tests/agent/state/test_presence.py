@@ -15,18 +15,16 @@ from gpud.agent.state.presence import (
     nothing_expected,
 )
 from gpud.agent.state.snapshot import Snapshot
-from gpud.agent.telemetry.answers import Answer
 from gpud.core.health import Level
 from gpud.core.sample import (
     Condition,
     Failure,
     Inventory,
-    Reading,
     Reason,
 )
 from gpud.document.machine import Expected
 from tests.agent.state.folding import listed
-from tests.events import altered, inventory_taken, made, remembered, source_answered
+from tests.events import altered, folded, inventory_taken, made, remembered, says
 
 MISSING = Failure(Reason.LIBRARY_MISSING, "no libcuda.so.1", advice="install the driver")
 NONE = Failure(Reason.NO_DEVICE, "cuInit: no CUDA-capable device is detected", advice="stray?")
@@ -57,11 +55,9 @@ def machine(
     known = {uuid: Expected(f"card {uuid}") for uuid in expected}
     snapshot = remembered(known, 1.0)(snapshot)
     if nvml is not None:
-        failed = Answer("nvml", 5, 1.0, 1.0, reason=nvml, detail="d", fix="f")
-        snapshot = source_answered(failed, 1.0)(snapshot)
+        snapshot = says("nvml", reason=nvml)(snapshot)
     if exposed is not None:
-        readings = [Reading(None, "exposed", exposed, "dxg")]
-        snapshot = source_answered(Answer("dxg", 1, 1.0, 1.0, tuple(readings)), 1.0)(snapshot)
+        snapshot = says("dxg", gpu=None, exposed=exposed)(snapshot)
     return snapshot
 
 
@@ -176,17 +172,13 @@ def test_nothing_is_said_to_fail_a_moment_before_it_is_known_that_there_is_no_gp
     assert not early.health.keys() & {"cuda", "nvml"}
     offered = Level.OK if failure is MISSING else Level.FAILED
     for exposed, level in (("no", Level.OK), ("yes", offered)):
-        reading = Reading(None, "exposed", exposed, "dxg")
-        late = source_answered(Answer("dxg", 1, 2.0, 2.0, (reading,)), 2.0)(early)
+        late = says("dxg", 2.0, gpu=None, exposed=exposed)(early)
         assert (late.health["cuda"].level, late.health["nvml"].level) == (level, level)
 
 
 def test_what_nvml_has_shown_is_a_gpu_still_when_nvml_itself_is_gone() -> None:
-    shown = (Reading(0, "uuid", "GPU-1", "nvml"), Reading(0, "name", "card", "nvml"))
-    snapshot = machine(exposed="no", nvml=None)
-    snapshot = source_answered(Answer("nvml", 5, 1.0, 1.0, shown), 1.0)(snapshot)
-    gone = Answer("nvml", 5, 1.5, 1.5, reason="library_missing", detail="d", fix="f")
-    snapshot = source_answered(gone, 1.5)(snapshot)
+    shown, gone = says("nvml", uuid="GPU-1", name="card"), says("nvml", reason="library_missing")
+    snapshot = folded(machine(exposed="no", nvml=None), shown, gone)
     assert health_after(snapshot, Inventory(failure=MISSING)) == BROKEN
 
 
@@ -204,8 +196,7 @@ def test_a_gpu_that_windows_still_sees_is_not_gone_when_cuda_finds_no_device() -
     before = machine(nvml="driver_not_loaded", expected=("A",))
     lost = inventory_taken(Inventory(failure=NONE), 2.0)(before)
     assert lost.health["devices"].reason == "gpu_vanished"
-    shown = Answer("nvidia_smi_exe", 4, 3.0, 3.0, (Reading(0, "uuid", "A", "nvidia_smi_exe"),))
-    after = source_answered(shown, 3.0)(lost)
+    after = says("nvidia_smi_exe", 3.0, uuid="A")(lost)
     assert after.health["devices"].level is Level.OK
     assert (after.health["cuda"].level, after.health["cuda"].reason) == (Level.FAILED, "no_device")
     # With a list of CUDA's, that list counts: NVML keeps the name of a GPU that fell off.
@@ -262,8 +253,8 @@ def test_why_cuda_finds_no_device_nvml_knows_better(
 
 def test_a_gpu_that_others_see_in_wsl_reaches_it() -> None:
     for wsl, helped in (("2", True), ("", False)):
-        seen = Answer("nvml", 5, 1.0, 1.0, (Reading(0, "uuid", "GPU-1", "nvml"),))
-        snapshot = source_answered(seen, 1.0)(machine(wsl=wsl, nvml=None, expected=("GPU-1",)))
+        snapshot = machine(wsl=wsl, nvml=None, expected=("GPU-1",))
+        snapshot = says("nvml", uuid="GPU-1")(snapshot)
         after = inventory_taken(Inventory(failure=NONE), 2.0)(snapshot)
         assert after.health["cuda"].level is Level.FAILED
         assert ("the driver was replaced" in str(after.health["cuda"].fix)) is helped

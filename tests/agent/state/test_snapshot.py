@@ -24,7 +24,7 @@ from gpud.core.telemetry import LEVELS
 from gpud.document.machine import ChangeReport, Expected
 from tests import events as happened
 from tests.agent.state.folding import PROBES, START, dockerd_seen, finished, listed
-from tests.events import folded
+from tests.events import folded, says
 
 
 def test_a_failure_takes_the_figures_and_keeps_the_time_of_the_last_success() -> None:
@@ -90,15 +90,8 @@ def test_health_keeps_its_since_while_nothing_changes_and_renews_it_when_it_does
     assert now.health["store"].since_s == 3.0
 
 
-def answer_of(*readings: Reading, reason: str | None = None, at_s: float = 1.0) -> happened.Event:
-    return happened.source_answered(
-        Answer("nvml", 5, at_s, at_s, readings, reason=reason, detail=reason), at_s
-    )
-
-
 def test_readings_of_an_older_collection_never_outlive_a_failed_one() -> None:
-    reading = Reading(0, "power_watts", 50.0, "nvml")
-    now = folded(START, answer_of(reading), answer_of(reason="hung", at_s=2.0))
+    now = folded(START, says("nvml", power_watts=50.0), says("nvml", 2.0, reason="hung"))
     assert current(now.telemetry, 2.0) == ()
     assert now.telemetry.last_success_s == {"nvml": 1.0}
     assert now.telemetry.failures == {("nvml", "hung"): 1}
@@ -106,11 +99,8 @@ def test_readings_of_an_older_collection_never_outlive_a_failed_one() -> None:
 
 
 def test_a_silent_nvml_is_worse_where_nobody_else_sees_the_gpu() -> None:
-    name = Reading(0, "name", "RTX 4070", "cuda")
-    helped = happened.source_answered(Answer("cuda", 2, 1.0, 1.0, (name,)), 1.0)
-    exposed = Reading(None, "exposed", "yes", "dxg")
-    only_there = happened.source_answered(Answer("dxg", 1, 1.0, 1.0, (exposed,)), 1.0)
-    gone = answer_of(reason="library_missing", at_s=2.0)
+    helped, gone = says("cuda", name="RTX 4070"), says("nvml", 2.0, reason="library_missing")
+    only_there = says("dxg", gpu=None, exposed="yes")
     assert folded(START, only_there, gone).health["nvml"].level is Level.FAILED
     without = folded(START, only_there, helped, gone).health["nvml"]
     assert (without.level, without.reason) == (Level.DEGRADED, "library_missing")
