@@ -1,12 +1,14 @@
-"""Sinks that start a program or write a file: Apprise, a command, the toast and the notice."""
+"""Sinks that start a program or write a file, and `gpud alerts test`, which tries every one."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import json
+import logging
 import os
 import sys
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
@@ -19,6 +21,7 @@ from gpud import processes
 from gpud.agent import alerts
 from gpud.agent.alerts import sink
 from gpud.agent.alerts.message import Message
+from gpud.agent.alerts.sink import Sink, run_test
 from gpud.agent.alerts.sinks import apprise, toast
 from gpud.agent.alerts.sinks.command import CommandSink
 from gpud.agent.alerts.sinks.notice import LONGEST
@@ -42,7 +45,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpud.agent.alerts.sink import Sink
+    from gpud.core.settings import Settings
 
 
 def apprise_urls(*urls: str) -> str:
@@ -60,20 +63,19 @@ def test_service_gets_title_and_words(tmp_path: Path) -> None:
     assert (document["type"], service.place) == ("warning", "json")
 
 
-def test_service_that_does_not_take_it_is_a_failure_without_its_address(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [("json://ada:hunter2@127.0.0.1:{port}/T0KEN", "not_taken"), ("nonsense://T0KEN", "bad_url")],
+)
+def test_service_that_does_not_take_it_is_a_failure_without_its_address(
+    url: str, reason: str, tmp_path: Path
+) -> None:
     with receiver(says("500 No")) as there:
-        url = f"json://ada:hunter2@127.0.0.1:{there.port}/T0KEN"
-        error = refusal(only("apprise", context(tmp_path, apprise_urls(url))), firing(SLOW))
-    assert error.reason == "not_taken"
+        urls = apprise_urls(url.format(port=there.port))
+        error = refusal(only("apprise", context(tmp_path, urls)), firing(SLOW))
+    assert error.reason == reason
     for secret in ("hunter2", "T0KEN"):
         assert secret not in f"{error} {error.fix} {error.output}"
-
-
-def test_service_that_apprise_does_not_know_is_a_wrong_address(tmp_path: Path) -> None:
-    service = only("apprise", context(tmp_path, apprise_urls("nonsense://T0KEN")))
-    error = refusal(service, firing(SLOW))
-    assert error.reason == "bad_url"
-    assert "T0KEN" not in str(error)
 
 
 def test_without_the_extra_it_says_what_to_install(
@@ -91,14 +93,6 @@ def test_without_the_extra_it_says_what_to_install(
     monkeypatch.setattr(apprise, "find_spec", lambda _: None)  # an installed gpud has no pip
     error = refusal(only("apprise", context(tmp_path, apprise_urls("json://h/"))), firing(SLOW))
     assert error.fix == "deploy/install --with apprise, then gpud restart"
-
-
-def test_several_addresses_are_sinks_of_their_own(tmp_path: Path) -> None:
-    made = apprise.create(context(tmp_path, apprise_urls("ntfy://a", "mailto://u:p@h")))
-    assert [(service.name, service.place) for service in made] == [
-        ("apprise", "ntfy"),
-        ("apprise_2", "mailto"),
-    ]
 
 
 SPEAKS = """#!/usr/bin/env python3
@@ -267,19 +261,15 @@ def test_without_interop_it_fails_and_says_why(tmp_path: Path) -> None:
     world = World(tmp_path)
     noting(world)
     error = refusal(toaster(world), firing(SLOW))
-    assert error.reason == "interop_off"
-    assert "wsl.conf" in (error.fix or "")
-    assert world.starts == []
-
-
-def test_without_powershell_it_says_where_it_looked(world: World) -> None:
-    error = refusal(toaster(world), firing(SLOW))
-    assert error.reason == "absent"
-    assert PLACE in str(error)
-
-
-def test_toast_is_there_only_where_it_is_switched_on(tmp_path: Path) -> None:
-    assert toast.create(context(tmp_path)) == ()
+    assert (error.reason, "wsl.conf" in (error.fix or ""), world.starts) == (
+        "interop_off",
+        True,
+        [],
+    )
+    (tmp_path / PLACE).unlink()
+    with world.interop():
+        error = refusal(toaster(world), firing(SLOW))
+    assert (error.reason, PLACE in str(error)) == ("absent", True)
 
 
 OVER = ended(SLOW, SLOW.starts_s + 60)
@@ -352,3 +342,79 @@ def test_what_is_no_plain_file_is_neither_followed_nor_waited_for(
         path.parent.rmdir()
     assert refusal(notice, firing(SLOW)).fix
     assert elsewhere.read_text() == "mine"
+
+
+@pytest.fixture(autouse=True)
+def log_closed() -> Iterator[None]:
+    """Close the log that a command leaves open for the end of its process to close."""
+    yield
+    root = logging.getLogger()
+    for handler in [h for h in root.handlers if isinstance(h, RotatingFileHandler)]:
+        root.removeHandler(handler)
+        handler.close()
+
+
+def settings_of(folder: Path, text: str) -> Settings:
+    return context(folder, text).settings
+
+
+def test_every_sink_gets_a_test_and_each_says_how_it_went(tmp_path: Path) -> None:
+    with receiver() as well, receiver(says("401 No")) as dead:
+        urls = json.dumps([well.url("/T0KEN"), dead.url("/T0KEN")])
+        lines, code = run_test(settings_of(tmp_path, f"webhook_urls = {urls}\n"))
+        [document] = well.documents
+    assert code == 1
+    assert document["alerts"][0]["labels"]["alertname"] == "GpudTest"
+    text = "\n".join(lines)
+    assert f"webhook: delivered to 127.0.0.1:{well.port}" in lines
+    assert f"webhook_2: not delivered: 127.0.0.1:{dead.port} answers 401" in text
+    assert "  fix: let [alerts] webhook_credentials_file name a file" in text
+    assert "T0KEN" not in text
+    assert "notice: " in text
+    assert (tmp_path / "run/gpud/notice").read_text().startswith("a test of gpud's alerts")
+
+
+def test_log_gets_a_line_and_the_terminal_none(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    made = settings_of(tmp_path, "")
+    path = Path(made.log_dir, "agent/agent.log")
+    assert run_test(made, "log") == ([f"log: delivered to {path}"], 0)
+    line = json.loads(path.read_text())
+    assert (line["event"], line["alertname"]) == ("alert_firing", "GpudTest")
+    assert capfd.readouterr() == ("", "")
+    path.unlink()
+    path.parent.rmdir()
+    lines, code = run_test(made, "log")
+    assert (code, "not delivered" in lines[0], lines[1][:7]) == (1, True, "  fix: ")
+
+
+def test_sink_can_be_chosen_by_its_name_or_all_of_a_kind(tmp_path: Path) -> None:
+    with receiver() as first, receiver() as second:
+        made = settings_of(tmp_path, f"webhook_urls = {json.dumps([first.url(), second.url()])}\n")
+        delivered = [f"webhook_2: delivered to 127.0.0.1:{second.port}"]
+        assert run_test(made, "webhook_2") == (delivered, 0)
+        assert run_test(made, "webhook")[1] == 0
+        assert (len(first.requests), len(second.requests)) == (1, 2)
+    assert not (tmp_path / "run/gpud/notice").exists()
+
+
+@pytest.mark.parametrize("name", ["webhook", "nonsense", "\x1b[31m"])
+def test_sink_that_is_not_configured_is_a_usage_error_that_lists_the_sinks(
+    name: str, tmp_path: Path
+) -> None:
+    lines, code = run_test(settings_of(tmp_path, ""), name)
+    assert code == 2
+    assert "only log, notice" in lines[0]
+    assert "gpud.toml" in lines[1]
+    assert "\x1b" not in "".join(lines)
+
+
+def test_output_of_a_program_is_shown_to_the_person_who_tries_it(tmp_path: Path) -> None:
+    script = tmp_path / "hook"
+    script.write_text("#!/bin/sh\nprintf 'no \\033[31mroute\\n\\nsorry\\n' >&2\nexit 7\n")
+    script.chmod(0o755)
+    lines, code = run_test(settings_of(tmp_path, f'command = ["{script}"]'), "command")
+    assert code == 1
+    assert lines[0] == f"command: not delivered: {script} ended with 7"
+    assert lines[1:] == ["  it said: no \\x1b[31mroute", "  it said: sorry"]  # no fix: it is this
