@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,7 +23,7 @@ from tests.agent.alerts.alarms import NOW_S, alarm, finding, grave, standing
 from tests.events import health_set, made, post
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from gpud.agent.alerts.slowdowns import AlarmFinding
@@ -79,27 +79,23 @@ class Life:
         return await self.history.read(within, 0.0)
 
 
-def living(
-    folder: Path, *tests: Callable[[Life], Awaitable[None]], loaded: bool = True, **life: Any
-) -> None:
-    """Let agents live one after the other."""
-
-    async def lived(test: Callable[[Life], Awaitable[None]]) -> None:
-        history = History(folder)
-        agent = Life(history, **life)
-        try:
-            if loaded:
-                await agent.state.load()
-            await test(agent)
-        finally:
-            await history.close()
-
-    for test in tests:
-        asyncio.run(lived(test))
+@contextlib.asynccontextmanager
+async def living(
+    folder: Path, *, loaded: bool = True, mono_s: float = 500.0
+) -> AsyncIterator[Life]:
+    """Let an agent live."""
+    history = History(folder)
+    agent = Life(history, mono_s)
+    try:
+        if loaded:
+            await agent.state.load()
+        yield agent
+    finally:
+        await history.close()
 
 
-def test_alarm_is_published_and_written_and_there_after_a_restart(tmp_path: Path) -> None:
-    async def first(life: Life) -> None:
+async def test_alarm_is_published_and_written_and_there_after_a_restart(tmp_path: Path) -> None:
+    async with living(tmp_path) as life:
         await life.alarm(grave())
         life.state.acknowledge(life.firing[0].fingerprint, NOW_S + 1)
         life.state.acknowledge(life.firing[0].fingerprint, NOW_S + 9)
@@ -108,8 +104,7 @@ def test_alarm_is_published_and_written_and_there_after_a_restart(tmp_path: Path
         (alert,) = life.firing
         assert (row.fingerprint, row.summary) == (alert.fingerprint, alert.summary)
         assert row.evidence[0].slowdown == pytest.approx(1.6)
-
-    async def second(life: Life) -> None:
+    async with living(tmp_path) as life:
         assert life.firing == []
         await life.state.publish_and_write()
         (alert,) = life.firing
@@ -124,25 +119,21 @@ def test_alarm_is_published_and_written_and_there_after_a_restart(tmp_path: Path
         (row,) = await life.rows()
         assert (row.ends_s, row.firing, life.firing) == (NOW_S + 901, False, [])
         assert (len(life.published), len(life.published[0].evidence)) == (1, 2)
-
-    async def third(life: Life) -> None:
+    async with living(tmp_path) as life:
         await life.state.publish_and_write()
         assert len(life.published) == 1
         life.mono_s += SHOWN_ENDED_S + 500
         life.pass_s(1)
         assert not life.published
 
-    living(tmp_path, first, second, third)
 
-
-def test_alarm_that_a_kill_lost_is_published_once_and_only_after_the_replay(
+async def test_alarm_that_a_kill_lost_is_published_once_and_only_after_the_replay(
     tmp_path: Path,
 ) -> None:
-    async def killed(life: Life) -> None:
+    async with living(tmp_path) as life:
         await life.alarm(grave())
         assert len(life.firing) == 1
-
-    async def replayed(life: Life) -> None:
+    async with living(tmp_path) as life:
         with life.state.replaying():
             await life.alarm(grave(), finding("graph", alarm(seq=9)))
             life.state.step()
@@ -152,11 +143,9 @@ def test_alarm_that_a_kill_lost_is_published_once_and_only_after_the_replay(
         assert [row.stream.mode for row in life.firing[0].evidence] == ["submit"]
         assert len(await life.rows()) == 1
 
-    living(tmp_path, killed, replayed)
 
-
-def test_nothing_is_written_while_nothing_changes(tmp_path: Path) -> None:
-    async def quiet(life: Life) -> None:
+async def test_nothing_is_written_while_nothing_changes(tmp_path: Path) -> None:
+    async with living(tmp_path) as life:
         await life.alarm(grave())
         with closing(sqlite3.connect(tmp_path / FILE)) as other:
             before = other.execute("PRAGMA data_version").fetchone()
@@ -168,11 +157,9 @@ def test_nothing_is_written_while_nothing_changes(tmp_path: Path) -> None:
             await life.state.publish_and_write()
             assert other.execute("PRAGMA data_version").fetchone() != before
 
-    living(tmp_path, quiet)
 
-
-def test_failed_component_is_an_alert_and_a_restart_does_not_end_it(tmp_path: Path) -> None:
-    async def first(life: Life) -> None:
+async def test_failed_component_is_an_alert_and_a_restart_does_not_end_it(tmp_path: Path) -> None:
+    async with living(tmp_path) as life:
         life.health(Level.FAILED)
         life.pass_s(119)
         assert life.firing == []
@@ -181,8 +168,9 @@ def test_failed_component_is_an_alert_and_a_restart_does_not_end_it(tmp_path: Pa
         labels = {"component": "http"}
         assert (alert.name, alert.labels, alert.fix) == ("GpudUnwell", labels, "up")
         await life.state.close()
-
-    async def second(life: Life) -> None:
+    (copied := tmp_path / "copied").mkdir()
+    (copied / FILE).write_bytes((tmp_path / FILE).read_bytes())
+    async with living(tmp_path) as life:
         life.pass_s(30)  # nothing is known of http yet
         assert len(life.firing) == 1
         life.health(Level.FAILED)
@@ -191,25 +179,19 @@ def test_failed_component_is_an_alert_and_a_restart_does_not_end_it(tmp_path: Pa
         life.health(Level.OK)
         life.pass_s(1)
         assert life.firing == []
-
-    async def third(life: Life) -> None:
+    async with living(copied) as life:
         life.pass_s(5)
         assert len(life.firing) == 1
         life.pass_s(1500)
         assert life.firing == []  # a component that there is no more
 
-    living(tmp_path, first)
-    (copied := tmp_path / "copied").mkdir()
-    (copied / FILE).write_bytes((tmp_path / FILE).read_bytes())
-    living(tmp_path, second)
-    living(copied, third)
 
-
-def test_without_a_readable_history_alerts_are_published_and_joined_later(tmp_path: Path) -> None:
+async def test_without_a_readable_history_alerts_are_published_and_joined_later(
+    tmp_path: Path,
+) -> None:
     folder, aside = tmp_path / "state", tmp_path / "aside"
     folder.mkdir()
-
-    async def before(life: Life) -> None:
+    async with living(folder) as life:
         for component in ("store", "alerts"):
             life.health(Level.FAILED, component)
         life.pass_s(130)
@@ -218,8 +200,8 @@ def test_without_a_readable_history_alerts_are_published_and_joined_later(tmp_pa
         life.health(Level.OK, "alerts")
         life.pass_s(1)
         await life.alarm(grave())
-
-    async def blocked(life: Life) -> None:
+    folder.rename(aside)
+    async with living(folder, loaded=False, mono_s=700.0) as life:
         with pytest.raises(StoreError):
             await life.state.load()
         for component in ("store", "http", "alerts"):
@@ -233,46 +215,37 @@ def test_without_a_readable_history_alerts_are_published_and_joined_later(tmp_pa
         assert len(await life.rows()) == 5
         assert life.firing[-1].acknowledged_s == NOW_S
 
-    living(folder, before)
-    folder.rename(aside)
-    living(folder, blocked, loaded=False, mono_s=700.0)
-
 
 @pytest.mark.parametrize("body", ["[1", "{}", '{"version": 2, "cases": []}', '{"cases": [{}]}'])
-def test_damaged_state_is_begun_again_and_its_alerts_are_over(tmp_path: Path, body: str) -> None:
-    async def before(life: Life) -> None:
+async def test_damaged_state_is_begun_again_and_its_alerts_are_over(
+    tmp_path: Path, body: str
+) -> None:
+    async with living(tmp_path) as life:
         await life.alarm(grave())
-
-    async def after(life: Life) -> None:
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
+        connection.execute("UPDATE states SET body = ? WHERE name = 'ledger'", (body,))
+    async with living(tmp_path) as life:
         await life.state.publish_and_write()
         assert life.firing == []
         (row,) = await life.rows()
         assert (row.firing, row.ends_s, row.updated_s) == (False, NOW_S + 500.0, NOW_S + 500.0)
         assert row.summary.startswith("submission")
 
-    living(tmp_path, before)
-    with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
-        connection.execute("UPDATE states SET body = ? WHERE name = 'ledger'", (body,))
-    living(tmp_path, after)
 
-
-def test_history_that_was_begun_again_gets_all_that_fires(tmp_path: Path) -> None:
+async def test_history_that_was_begun_again_gets_all_that_fires(tmp_path: Path) -> None:
     def damage() -> None:
         for file in tmp_path.glob(f"{FILE}*"):
             file.write_bytes(b"no database")
 
-    async def first(life: Life) -> None:
+    async with living(tmp_path) as life:
         await life.alarm(grave())
         damage()
         await life.history.append()  # as the next run does
         await life.state.publish_and_write()
         assert len(await life.rows()) == 1
-
-    async def second(life: Life) -> None:
+    async with living(tmp_path) as life:
         await life.state.publish_and_write()
         assert len(life.firing) == 1
-
-    living(tmp_path, first, second)
 
 
 def condition(
@@ -281,8 +254,9 @@ def condition(
     return Alert("GpudX", severity, {"component": label}, words, words, at_s, at_s)
 
 
-def test_condition_begins_once_and_changes_its_words_now_and_then(tmp_path: Path) -> None:
-    async def test(life: Life) -> None:
+async def test_condition_begins_once_and_changes_its_words_now_and_then(tmp_path: Path) -> None:
+    async with living(tmp_path) as life:
+
         async def after(*alerts: Alert, keep: tuple[str, ...] = ()) -> list[Alert]:
             life.state.sync({"GpudX"}, alerts, NOW_S + 70, keep=keep)
             await life.state.publish_and_write()
@@ -301,11 +275,9 @@ def test_condition_begins_once_and_changes_its_words_now_and_then(tmp_path: Path
         assert [alert.starts_s for alert in again] == [NOW_S - 90]
         assert len(await life.rows()) == 2
 
-    living(tmp_path, test)
 
-
-def test_first_alert_is_the_gravest_that_is_not_acknowledged(tmp_path: Path) -> None:
-    async def test(life: Life) -> None:
+async def test_first_alert_is_the_gravest_that_is_not_acknowledged(tmp_path: Path) -> None:
+    async with living(tmp_path) as life:
         mild, bad = condition("a", 0.0, label="a"), condition("b", 0.0, Severity.CRITICAL, "b")
         life.state.sync({"GpudX"}, [mild, bad], 0.0)
         await life.state.publish_and_write()
@@ -313,5 +285,3 @@ def test_first_alert_is_the_gravest_that_is_not_acknowledged(tmp_path: Path) -> 
         life.state.acknowledge(bad.fingerprint, NOW_S)
         await life.state.publish_and_write()
         assert [alert.summary for alert in life.published] == ["a", "b"]
-
-    living(tmp_path, test)
