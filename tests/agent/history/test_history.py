@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 HOSTILE = '=HYPERLINK("http://x")\x1b[31m,\'\n'
 NOW_S = time.time()
-
-
-NUMBERS = {"GPU-1": 1, "GPU-2": 0}
 
 
 @pytest.fixture
@@ -90,7 +87,7 @@ def test_rows_are_chosen_by_time_probe_mode_gpu_and_number(asked: Asked) -> None
 def test_gpu_may_be_named_by_the_number_that_the_agent_gives_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gpus = {uuid: ListedGpu(number, "n", "b", cuda=True) for uuid, number in NUMBERS.items()}
+    gpus = {f"GPU-{2 - n}": ListedGpu(n, "n", "b", cuda=True) for n in range(2)}
     with serving.agent(tmp_path, made("1", 0.0, gpus=gpus)):
         asked = Asked(tmp_path, capsys)
         asked.written(run(NOW_S), run(NOW_S, gpu="GPU-2"))
@@ -217,18 +214,11 @@ def test_without_an_agent_the_exit_code_is_3_and_the_fix_starts_one(
     assert list(tmp_path.iterdir()) == []
 
 
-def documents(text: str) -> list[Any]:
-    return [json.loads(line) for line in text.splitlines()]
-
-
-def test_json_is_exactly_one_document(asked: Asked) -> None:
+def test_csv_and_json_have_the_documented_columns(asked: Asked) -> None:
     asked.written(run(NOW_S))
-    (document,) = documents(asked("--json"))
+    document = json.loads(asked("--json"))
     assert document["schema_version"] == 1
-    assert tuple(document["rows"][0]) == COLUMNS
-
-
-def test_documented_columns_are_those_that_are_written() -> None:
+    assert tuple(document["rows"][0]) == tuple(asked.csv("--csv")[0]) == COLUMNS
     text = (Path(__file__).parents[3] / "docs/history.md").read_text()
     table = text.partition("## The columns")[2].partition("## Telemetry")[0]
     assert tuple(re.findall(r"^\| `([a-z0-9_]+)` \|", table, re.MULTILINE)) == COLUMNS
