@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gpud.agent.regression.commands import (
     ALERT_ACKNOWLEDGED,
@@ -20,13 +21,12 @@ from gpud.agent.regression.commands import (
     Command,
     decoded,
 )
-from gpud.agent.regression.detector import ChangeKind, Observation, Spans, VerdictState
+from gpud.agent.regression.detector import ChangeKind, Spans, VerdictState
 from gpud.agent.regression.evaluation import (
     Evaluator,
     RunFigures,
     StreamAlarm,
     figures,
-    observations,
     stream_name,
 )
 from gpud.core.alerts import Cause
@@ -54,48 +54,35 @@ def test_name_of_a_stream_is_json_for_people() -> None:
     assert stream_name(copies) == '["GPU-0","peer_copy","to_peer",1,false,"GPU-1"]'
 
 
-def test_each_mode_of_a_gpu_is_a_stream() -> None:
-    added = list(observations(figures(REPORT, 7.0, (Flag.BUSY,)), "g1"))
-    assert [key for key, _, _ in added] == [
-        StreamKey(snapshots.DEVICE.uuid, "launch", mode, 3)
-        for mode in ("pipelined", "roundtrip", "submit")
-    ]
-    assert added[-1][1:] == (Unit.SECONDS, Observation(7.0, 5e-6, "g1", (Flag.BUSY,)))
+OF_REPORT = StreamKey(snapshots.DEVICE.uuid, "launch", "submit", 3)
+
+
+def measured(**conditions: Any) -> RunReport:
+    return replace(REPORT, conditions=conditions)
 
 
 @pytest.mark.parametrize(
-    ("conditions", "version", "on_battery"),
-    [({"after.ac": False}, 1, True), ({"after.ac": None, "probe_version": 2}, 2, False)],
-)
-def test_version_and_power_source_are_part_of_a_stream(
-    conditions: dict[str, Any], version: int, *, on_battery: bool
-) -> None:
-    run = figures(replace(REPORT, conditions=conditions), 7.0, ())
-    keys = {(key.version, key.on_battery) for key, _, _ in observations(run, "g1")}
-    assert keys == {(version, on_battery)}
-
-
-def test_copies_to_another_gpu_are_another_stream() -> None:
-    uuid = snapshots.DEVICE.uuid
-    first, second = (
-        replace(REPORT, conditions={**REPORT.conditions, "peer": peer}) for peer in "ab"
-    )
-    keys = {
-        key for run in (first, second) for key, _, _ in observations(figures(run, 7.0, ()), "g")
-    }
-    assert {(key.gpu, key.peer) for key in keys} == {(uuid, "a"), (uuid, "b")}
-
-
-@pytest.mark.parametrize(
-    "report",
+    ("report", "key"),
     [
-        replace(REPORT, samples=(snapshots.sample("crossover", Unit.ELEMENTS, 65536.0),)),
-        replace(REPORT, device=None),  # of a GPU without a name: it is not the CPU
-        RunReport("launch", Backend.CUDA, failure=Failure(Reason.HUNG, "silent")),
+        (REPORT, OF_REPORT),
+        (measured(**{"after.ac": False}), structs.replace(OF_REPORT, version=1, on_battery=True)),
+        (measured(**{"after.ac": None}, probe_version=2), structs.replace(OF_REPORT, version=2)),
+        (measured(probe_version=3, peer="a"), structs.replace(OF_REPORT, peer="a")),
+        (replace(REPORT, samples=(snapshots.sample("crossover", Unit.ELEMENTS, 65536.0),)), None),
+        (replace(REPORT, device=None), None),  # of a GPU without a name: it is not the CPU
+        (RunReport("launch", Backend.CUDA, failure=Failure(Reason.HUNG, "silent")), None),
     ],
+    ids=["mains", "battery", "version", "peer", "no speed", "no GPU", "a failure"],
 )
-def test_report_without_a_speed_or_a_gpu_adds_to_no_stream(report: RunReport) -> None:
-    assert list(observations(figures(report, 7.0, ()), "g1")) == []
+def test_each_mode_of_a_gpu_is_a_stream(report: RunReport, key: StreamKey | None) -> None:
+    evaluator = Evaluator(QUICK)
+    for minute in range(4):
+        evaluator.evaluate(figures(report, 60.0 * minute, (Flag.BUSY,)))
+    modes = ("pipelined", "roundtrip", "submit") if key else ()
+    assert set(evaluator.streams) == {structs.replace(key, mode=mode) for mode in modes if key}
+    for stream in evaluator.streams:
+        standing = evaluator.standing(stream)
+        assert (standing.seen, standing.set_aside) == (4, {"settling": 3, "busy": 1})
 
 
 def launch(at_s: float, value: float, driver: str | None, **more: Any) -> RunFigures:
