@@ -12,7 +12,6 @@ from gpud.agent.state.presence import (
     GPU_FORGOTTEN,
     GPU_SEEN,
     misses_a_gpu,
-    nothing_expected,
 )
 from gpud.agent.state.snapshot import Snapshot
 from gpud.core.health import Level
@@ -125,22 +124,23 @@ def test_health_of_a_machine_on_which_cuda_lists_no_gpu(
 
 
 @pytest.mark.parametrize(
-    ("wsl", "more", "detail", "fix"),
+    ("wsl", "exposed", "more", "detail", "fix"),
     [
-        ("", {}, "this machine has no NVIDIA GPU", None),
-        ("1", {}, "WSL 1 offers no GPU", "--set-version"),
-        ("2", {}, "Windows offers no GPU to this machine", "install its driver in Windows"),
-        ("2", {"container": "1"}, "this container was given no GPU", "--gpus all"),
+        ("", "no", {}, "this machine has no NVIDIA GPU", None),
+        ("1", "no", {}, "WSL 1 offers no GPU", "--set-version"),
+        ("2", "no", {}, "Windows offers no GPU to this machine", "install its driver in Windows"),
+        ("2", "no", {"container": "1"}, "this container was given no GPU", "--gpus all"),
+        ("2", "yes", {"container": "1"}, MISSING.detail, MISSING.advice),  # it has one, and fails
     ],
 )
 def test_machine_without_a_gpu_has_the_way_to_one(
-    wsl: str, more: dict[str, str], detail: str, fix: str | None
+    wsl: str, exposed: str, more: dict[str, str], detail: str, fix: str | None
 ) -> None:
-    snapshot = machine(wsl=wsl, exposed="no")
-    nothing = nothing_expected(altered(snapshot, platform={**snapshot.machine.platform, **more}))
-    assert nothing is not None
-    assert nothing.detail == detail
-    assert nothing.fix is None if fix is None else fix in (nothing.fix or "")
+    snapshot = machine(wsl=wsl, exposed=exposed)
+    snapshot = altered(snapshot, platform={**snapshot.machine.platform, **more})
+    cuda = inventory_taken(Inventory(failure=MISSING), 2.0)(snapshot).health["cuda"]
+    assert cuda.detail == detail
+    assert cuda.fix is None if fix is None else fix in (cuda.fix or "")
 
 
 @pytest.mark.parametrize(
@@ -154,13 +154,6 @@ def test_fix_for_a_lost_gpu_names_it_where_it_is_one_and_can_be_copied(
     assert f"`gpud gpus forget {name}`" in (fix or "")
     assert after.health["cuda"].fix == fix != NONE.advice
     assert misses_a_gpu(after)
-
-
-def test_missing_library_says_nothing_in_a_container() -> None:
-    snapshot = altered(machine(), inventory=Inventory(failure=MISSING))
-    inside = altered(snapshot, platform={**snapshot.machine.platform, "container": "1"})
-    assert nothing_expected(inside) is None
-    assert nothing_expected(altered(snapshot, inventory=Inventory(failure=NONE))) is None
 
 
 @pytest.mark.parametrize("failure", [MISSING, NONE])

@@ -108,13 +108,6 @@ def test_a_silent_nvml_is_worse_where_nobody_else_sees_the_gpu() -> None:
     assert folded(START, only_there, gone, helped).health["nvml"].level is Level.DEGRADED
 
 
-def test_a_silent_root_leaves_nothing_known_of_dockerd() -> None:
-    now = folded(START, dockerd_seen(), happened.root_read(None, "gone", 2.0))
-    assert (now.health["root"].level, now.health["root"].detail) == (Level.FAILED, "gone")
-    assert "dockerd" not in now.health
-    assert now.root.report is None
-
-
 @pytest.mark.parametrize(
     ("seen", "level"),
     [
@@ -130,9 +123,15 @@ def test_a_silent_root_leaves_nothing_known_of_dockerd() -> None:
         (dockerd_seen(up=None, state="off", policy="off"), None),
     ],
 )
-def test_what_root_says_of_dockerd_is_its_health(seen: happened.Event, level: Level | None) -> None:
-    health = folded(START, seen).health.get("dockerd")
+def test_what_root_says_of_dockerd_is_its_health_while_root_speaks(
+    seen: happened.Event, level: Level | None
+) -> None:
+    now = folded(START, seen)
+    health = now.health.get("dockerd")
     assert (health.level if health else None) == level
+    silent = happened.root_read(None, "gone", 2.0)(now)
+    assert (silent.health["root"].level, silent.health["root"].detail) == (Level.FAILED, "gone")
+    assert "dockerd" not in silent.health
 
 
 def test_only_a_long_pause_is_one_to_resume_from() -> None:
