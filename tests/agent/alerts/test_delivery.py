@@ -196,6 +196,7 @@ async def test_sink_that_raises_stops_no_other_and_its_words_are_not_shown(tmp_p
             assert "ValueError" in (story.state_of("bad").detail or "")
             assert "T0KEN" not in repr(story.board.read())
     assert "T0KEN" not in repr(logged)
+    assert {entry["sink"] for entry in logged if entry["event"] == "sink_crashed"} == {"bad"}
 
 
 @pytest.mark.parametrize("jump_s", [-86400.0, 86400.0 * 400])

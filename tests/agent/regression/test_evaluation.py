@@ -77,8 +77,9 @@ def measured(**conditions: Any) -> RunReport:
 def test_each_mode_of_a_gpu_is_a_stream(report: RunReport, key: StreamKey | None) -> None:
     evaluator = Evaluator(QUICK)
     for minute in range(4):
-        evaluator.evaluate(figures(report, 60.0 * minute, (Flag.BUSY,)))
+        results = evaluator.evaluate(figures(report, 60.0 * minute, (Flag.BUSY,)))
     modes = ("pipelined", "roundtrip", "submit") if key else ()
+    assert [stream.mode for stream in results.keys] == [*modes]
     assert set(evaluator.streams) == {structs.replace(key, mode=mode) for mode in modes if key}
     for stream in evaluator.streams:
         standing = evaluator.standing(stream)
