@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent import children
-from gpud.agent.telemetry.smi_output import ARGUMENTS
+from gpud.agent.telemetry.smi_output import ARGUMENTS, FIXES
 from gpud.agent.telemetry.sources import nvidia_smi_exe
 from gpud.agent.telemetry.sources.nvidia_smi_exe import REST_S
 from gpud.core.sample import Absent
@@ -48,18 +48,27 @@ async def test_an_answer_has_the_moment_of_its_question(
 @pytest.mark.parametrize(
     ("script", "reason", "words"),
     [
-        ("echo 'It \x1b[31mfailed.'; exit 15", "gpu_is_lost", "It \\x1b[31mfailed."),
-        ("kill -SEGV $$", "crashed", "SIGSEGV"),
-        ("echo 'Aucun GPU, helas'", "bad_output", "Aucun GPU"),
-        ("echo; exit 126", "not_executable", "126"),
+        ("exit 1", "interop_failed", "ended with 1"),
+        ("exit 2", "invalid_argument", ""),
+        ("exit 6", "no_device", ""),
+        ("exit 8", "power_cable", ""),
+        ("exit 9", "driver_not_loaded", "nvidia_smi_exe ended with 9, driver not loaded"),
+        ("exit 12", "library_missing", ""),
+        ("printf 'It \\033[31mfailed.\\nMore.'; exit 15", "gpu_is_lost", ': "It \\x1b[31mfailed."'),
+        ("exit 18", "driver_mismatch", ""),
+        ("printf 'Z\\0u\\0\\r\\0\\n\\0' >&2; exit 126", "not_executable", ': "Zu"'),
         ("echo; exit 127", "absent", "127"),
+        ("exit 255", "failed", ""),
+        ("kill -SEGV $$", "crashed", "SIGSEGV"),
+        ("kill -40 $$", "crashed", ""),
+        ("echo 'Aucun GPU, helas'", "bad_output", "Aucun GPU"),
     ],
 )
 async def test_each_bad_end_is_a_failure_with_its_reason(
     world: World, script: str, reason: str, words: str
 ) -> None:
     answer = await once(world, world.program("bin/nvidia-smi", script))
-    assert (answer.reason, answer.readings) == (reason, ())
+    assert (answer.reason, answer.fix, answer.readings) == (reason, FIXES.get(reason), ())
     assert words in str(answer.detail)
     assert world.counted == 1
 

@@ -1,4 +1,4 @@
-"""nvidia-smi's answers: read as a whole or refused as a whole; each exit code has its reason."""
+"""nvidia-smi's answers: read as a whole or refused as a whole."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
-from gpud.agent.children import Ended
 from gpud.agent.telemetry import smi_output
 from gpud.agent.telemetry.fields import FIELDS, WORDS, FieldKind
-from gpud.agent.telemetry.smi_output import FIXES, exit_error
 from gpud.core.errors import TelemetryError
 from gpud.core.sample import Absent
 from gpud.core.text import escaped
@@ -140,45 +138,3 @@ def test_any_text_in_a_cell_costs_nothing_or_everything(name: str, cell: str) ->
     assert after == before
     if not isinstance(value, Absent):
         assert isinstance(value, str) is (FIELDS[field].kind is FieldKind.TEXT)
-
-
-# Exit codes
-
-
-def ended(code: int, stdout: bytes = b"", stderr: bytes = b"") -> Ended:
-    return Ended(1, code, stdout, stderr, overflowed=False, killed=False)
-
-
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        (1, "interop_failed"),
-        (2, "invalid_argument"),
-        (6, "no_device"),
-        (8, "power_cable"),
-        (9, "driver_not_loaded"),
-        (12, "library_missing"),
-        (15, "gpu_is_lost"),
-        (18, "driver_mismatch"),
-        (126, "not_executable"),
-        (127, "absent"),
-        (255, "failed"),
-        (-11, "crashed"),
-        (-40, "crashed"),
-    ],
-)
-def test_each_exit_code_has_its_reason_and_advice(code: int, reason: str) -> None:
-    error = exit_error(ended(code, b"GPU is"), "s")
-    assert (error.reason, error.fix) == (reason, FIXES.get(reason))
-
-
-@pytest.mark.parametrize(
-    ("stdout", "stderr", "quoted"),
-    [
-        (b"It couldn't\x1b[2J start.\nMore.", b"", "It couldn't\\x1b[2J start."),
-        (b"", "Zugriff verweigert\r\n".encode("utf-16-le"), "Zugriff verweigert"),
-    ],
-)
-def test_the_first_line_of_the_output_is_quoted(stdout: bytes, stderr: bytes, quoted: str) -> None:
-    words = str(exit_error(ended(9, stdout, stderr), "nvidia_smi"))
-    assert words == f'nvidia_smi ended with 9, driver not loaded: "{quoted}"'

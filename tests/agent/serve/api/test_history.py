@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 NOW_S = float(BEGUN_S + DAY_S)
-PATH = "/api/v1/history"
+HISTORY, TELEMETRY = "/api/v1/history", "/api/v1/telemetry"
 
 
 def write(home: Path, *runs: Run) -> None:
@@ -35,13 +35,21 @@ def write(home: Path, *runs: Run) -> None:
         store.append(runs)
 
 
-async def answers(home: Path, *queries: dict[str, Any]) -> list[httpx.Response]:
-    async with client(home, now_s=NOW_S) as asks:
-        return await asyncio.gather(*(asks.get(PATH, params=query) for query in queries))
+def write_telemetry(home: Path, *minutes: TelemetryRow) -> None:
+    with opened(state_folder(home)) as store:
+        store.write(write_minutes, minutes)
 
 
-def ask(home: Path, **query: Any) -> dict[str, Any]:
-    (answer,) = asyncio.run(answers(home, query))
+def answers(home: Path, path: str, *queries: dict[str, Any]) -> list[httpx.Response]:
+    async def asking() -> list[httpx.Response]:
+        async with client(home, now_s=NOW_S) as asks:
+            return await asyncio.gather(*(asks.get(path, params=query) for query in queries))
+
+    return asyncio.run(asking())
+
+
+def ask(home: Path, path: str = HISTORY, /, **query: Any) -> dict[str, Any]:
+    (answer,) = answers(home, path, query)
     document: dict[str, Any] = answer.json()
     assert (answer.status_code, document["schema_version"]) == (200, 1)
     return document
@@ -94,27 +102,25 @@ def test_quantiles_of_a_step_are_those_of_its_medians(tmp_path: Path, count: int
         assert series[name] == [float(f"{quantile(medians, share):.6g}")]
 
 
-def test_step_of_marked_runs_only_has_counts_and_no_figure(tmp_path: Path) -> None:
-    write(tmp_path, run(NOW_S - 60, flags=(Flag.LOW,)))
-    (series,) = ask(tmp_path, probe="launch")["series"]
-    assert (series["n"], series["marked"]) == ([0], [1])
-    for name in ("median", "p10", "p90", "minimum", "maximum"):
-        assert series[name] == [None]
-
-
-def test_steps_without_a_run_are_absent(tmp_path: Path) -> None:
-    write(tmp_path, run(NOW_S - DAY_S / 2), run(NOW_S - 60))
+def test_steps_without_a_run_are_absent_and_one_of_marked_runs_only_has_no_figure(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, run(NOW_S - DAY_S / 2), run(NOW_S - 60, flags=(Flag.LOW,)))
     document = ask(tmp_path, probe="launch")
-    early, late = document["series"][0]["at_s"]
+    (series,) = document["series"]
+    early, late = series["at_s"]
     assert late - early > document["step_s"]
     assert early % document["step_s"] == late % document["step_s"] == 0
+    assert (series["n"], series["marked"]) == ([1, 0], [0, 1])
+    for name in ("median", "p10", "p90", "minimum", "maximum"):
+        assert series[name][1] is None
 
 
 def test_same_query_a_moment_later_has_the_same_steps_and_tag(tmp_path: Path) -> None:
     write(tmp_path, *(run(NOW_S - 60.0 * number) for number in range(1, 1440)))
     earlier = {"probe": "launch", "since": NOW_S - DAY_S - 0.3, "until": NOW_S - 0.3}
     later = {"probe": "launch", "since": NOW_S - DAY_S - 0.1}
-    first, second = asyncio.run(answers(tmp_path, earlier, later))
+    first, second = answers(tmp_path, HISTORY, earlier, later)
     assert first.json() == second.json()
     assert first.headers["etag"] == second.headers["etag"]
     assert len(first.json()["series"][0]["at_s"]) == DAY_S / first.json()["step_s"]
@@ -164,7 +170,7 @@ def test_name_that_nothing_bears_is_a_404_with_the_names_there_are(tmp_path: Pat
         ({"probe": "launch", "gpu": "7"}, "gpu", "cpu, 0 (GPU-"),
         ({"probe": "launch", "gpu": "GPU-8"}, "gpu", "GPU-9"),
     )
-    refusals = asyncio.run(answers(tmp_path, *(query for query, _, _ in expected)))
+    refusals = answers(tmp_path, HISTORY, *(query for query, _, _ in expected))
     for refusal, (_, parameter, fix) in zip(refusals, expected, strict=True):
         error = refusal.json()["error"]
         assert (refusal.status_code, error["parameter"]) == (404, parameter)
@@ -197,7 +203,7 @@ def test_long_query_delays_no_write_and_a_seventeenth_is_told_to_come_again(
         ]
         async with client(tmp_path, now_s=NOW_S) as asks:
             tasks = [
-                asyncio.create_task(asks.get(PATH, params=query))
+                asyncio.create_task(asks.get(HISTORY, params=query))
                 for query in [*queries, *queries[:MOST_QUERIES]]
             ]
             await asyncio.to_thread(gate.reached.wait, 60)
@@ -221,14 +227,14 @@ def test_fifty_equal_queries_are_read_once_and_delay_nothing_else(
     async def story() -> None:
         async with client(tmp_path, now_s=NOW_S) as asks:
             same = {"probe": "launch", "mode": "submit"}
-            tasks = [asyncio.create_task(asks.get(PATH, params=same)) for _ in range(50)]
+            tasks = [asyncio.create_task(asks.get(HISTORY, params=same)) for _ in range(50)]
             await asyncio.to_thread(gate.reached.wait, 60)
             assert (await asks.get("/api/v1/probes")).status_code == 200
             assert not any(task.done() for task in tasks)
             tasks[0].cancel()  # a client that hangs up takes no other's answer away
             gate.open.set()
             answered = await asyncio.gather(*tasks[1:])
-            again = await asks.get(PATH, params=same)
+            again = await asks.get(HISTORY, params=same)
         assert {answer.status_code for answer in answered} == {200}
         assert {answer.content for answer in [*answered, again]} == {again.content}
 
@@ -239,35 +245,12 @@ def test_fifty_equal_queries_are_read_once_and_delay_nothing_else(
 def test_failed_answer_is_not_cached(tmp_path: Path) -> None:
     async def story() -> None:
         async with client(tmp_path, now_s=NOW_S) as asks:
-            before = await asks.get(PATH, params={"probe": "launch"})
+            before = await asks.get(HISTORY, params={"probe": "launch"})
             assert (before.status_code, before.json()["error"]["reason"]) == (503, "no_history")
             write(tmp_path, run(NOW_S - 60))
-            assert (await asks.get(PATH, params={"probe": "launch"})).status_code == 200
+            assert (await asks.get(HISTORY, params={"probe": "launch"})).status_code == 200
 
     asyncio.run(story())
-
-
-LATER_S = float(BEGUN_S + DAY_S)
-
-
-def write_telemetry(home: Path, *minutes: TelemetryRow) -> None:
-    with opened(state_folder(home)) as store:
-        store.write(write_minutes, minutes)
-
-
-def answer(home: Path, **query: Any) -> httpx.Response:
-    async def telemetry_of() -> httpx.Response:
-        async with client(home, now_s=LATER_S) as asks:
-            return await asks.get("/api/v1/telemetry", params=query)
-
-    return asyncio.run(telemetry_of())
-
-
-def telemetry_of(home: Path, **query: Any) -> dict[str, Any]:
-    response = answer(home, **query)
-    document: dict[str, Any] = response.json()
-    assert (response.status_code, document["schema_version"]) == (200, 1)
-    return document
 
 
 def test_minutes_are_reduced_to_steps_that_keep_their_ends(tmp_path: Path) -> None:
@@ -276,7 +259,7 @@ def test_minutes_are_reduced_to_steps_that_keep_their_ends(tmp_path: Path) -> No
         *(telemetry(BEGUN_S + 60 * n, 50.0 + n, throttle_thermal_ratio=n / 60) for n in range(60)),
         telemetry(BEGUN_S, 40.0, gpu="GPU-2", power_watts=9.0),
     )
-    document = telemetry_of(tmp_path, since=BEGUN_S, until=BEGUN_S + HOUR_S, points=2)
+    document = ask(tmp_path, TELEMETRY, since=BEGUN_S, until=BEGUN_S + HOUR_S, points=2)
     assert (document["source"], document["step_s"]) == ("minutes", HOUR_S / 2)
     first, second = document["gpus"]
     assert (first["gpu"], first["n"]) == ("GPU-1", [180, 180])
@@ -293,36 +276,28 @@ def test_minutes_are_reduced_to_steps_that_keep_their_ends(tmp_path: Path) -> No
     assert second["throttle"] is None, "no reasons were given"
 
 
-def test_reasons_that_were_given_and_in_force_nowhere_are_an_empty_object(tmp_path: Path) -> None:
-    write_telemetry(tmp_path, telemetry(LATER_S - 60, throttle_thermal_ratio=0.0))
-    (gpu,) = telemetry_of(tmp_path)["gpus"]
-    assert gpu["throttle"] == {}
-
-
-def test_steps_without_samples_are_absent_and_a_value_that_a_step_lacks_is_null(
-    tmp_path: Path,
-) -> None:
-    write_telemetry(tmp_path, telemetry(LATER_S - DAY_S / 2, None), telemetry(LATER_S - 60))
-    document = telemetry_of(tmp_path)
+def test_step_that_lacks_a_value_has_null_and_none_is_shorter_than_a_minute(tmp_path: Path) -> None:
+    write_telemetry(
+        tmp_path,
+        telemetry(NOW_S - DAY_S / 2, None),
+        *(telemetry(NOW_S - 60 * n, throttle_thermal_ratio=0.0) for n in range(1, 31)),
+    )
+    document = ask(tmp_path, TELEMETRY)
     (gpu,) = document["gpus"]
-    early, late = gpu["at_s"]
-    assert late - early > document["step_s"]
-    assert gpu["figures"]["temperature_celsius"]["mean"] == [None, 60.0]
-
-
-def test_no_step_is_shorter_than_a_minute(tmp_path: Path) -> None:
-    write_telemetry(tmp_path, *(telemetry(LATER_S - 60 * n) for n in range(1, 31)))
-    document = telemetry_of(tmp_path, since=LATER_S - HOUR_S / 2, points=2000)
+    assert gpu["throttle"] == {}, "reasons were given, and none was in force"
+    assert gpu["at_s"][1] - gpu["at_s"][0] > document["step_s"], "a step without samples is absent"
+    assert gpu["figures"]["temperature_celsius"]["mean"][:2] == [None, 60.0]
+    document = ask(tmp_path, TELEMETRY, since=NOW_S - HOUR_S / 2, points=2000)
     assert document["step_s"] == 60
     assert len(document["gpus"][0]["at_s"]) == 30
 
 
 def test_long_range_comes_from_the_hours(tmp_path: Path) -> None:
-    midnight_s = LATER_S // DAY_S * DAY_S
+    midnight_s = NOW_S // DAY_S * DAY_S
     write_telemetry(
         tmp_path, *(telemetry(midnight_s - 600 * n, 50.0 + n % 6) for n in range(1, 6 * 24 * 9))
     )
-    document = telemetry_of(tmp_path, since=midnight_s - 8 * DAY_S, until=midnight_s, points=8)
+    document = ask(tmp_path, TELEMETRY, since=midnight_s - 8 * DAY_S, until=midnight_s, points=8)
     assert (document["source"], document["step_s"]) == ("hours", DAY_S)
     (gpu,) = document["gpus"]
     assert gpu["n"] == [6 * 6 * 24] * 8
@@ -330,10 +305,11 @@ def test_long_range_comes_from_the_hours(tmp_path: Path) -> None:
 
 
 def test_gpus_are_selected_and_an_unknown_one_is_a_404(tmp_path: Path) -> None:
-    write_telemetry(tmp_path, telemetry(LATER_S - 60), telemetry(LATER_S - 60, gpu="GPU-2"))
+    write_telemetry(tmp_path, telemetry(NOW_S - 60), telemetry(NOW_S - 60, gpu="GPU-2"))
     for query, expected in (({}, 2), ({"gpu": "GPU-2"}, 1), ({"gpu": "0"}, 0), ({"gpu": "cpu"}, 0)):
-        assert len(telemetry_of(tmp_path, **query)["gpus"]) == expected, query
-    refused = answer(tmp_path, gpu="GPU-9")
-    assert (refused.status_code, refused.json()["error"]["reason"]) == (404, "unknown_gpu")
-    refused = answer(tmp_path, probe="launch")
-    assert (refused.status_code, refused.json()["error"]["reason"]) == (400, "unknown_parameter")
+        assert len(ask(tmp_path, TELEMETRY, **query)["gpus"]) == expected, query
+    wrong = ({"gpu": "GPU-9"}, {"probe": "launch"})
+    refused = [
+        (r.status_code, r.json()["error"]["reason"]) for r in answers(tmp_path, TELEMETRY, *wrong)
+    ]
+    assert refused == [(404, "unknown_gpu"), (400, "unknown_parameter")]

@@ -40,46 +40,36 @@ QUESTIONS = (
     "/api/v1/history",
     "/api/v1/events?since=2&until=1",
     "/api/v1/alerts?form=1",
+    "/api/v1/openapi.json?form=1",
 )
 PAGE = Path(__file__).resolve().parents[4] / "docs/api.md"
 FIELDS = Path(__file__).with_name("fields.txt")
-MARK = "<!-- paths -->"
-HEAD = ["| Path | Gives | Parameters |", "|---|---|---|"]
 
 
-class Described:
-    """A description, as /api/v1/openapi.json gives it."""
-
-    def __init__(self, document: dict[str, Any]) -> None:
-        self.document = document
-        self._components = {
-            "schemas": {
-                name: _closed(schema) for name, schema in document["components"]["schemas"].items()
-            }
-        }
-
-    def paths(self) -> list[str]:
-        return list(self.document["paths"])
-
-    def differences(self, path: str, code: int, headers: dict[str, str], body: bytes) -> list[str]:
-        """Say what of an answer is not as described; nothing is as it should be."""
-        responses = self.document["paths"][path]["get"]["responses"]
-        answer = responses["200" if code == 200 else "default"]
-        media = headers["content-type"].partition(";")[0]
-        if media not in answer["content"]:
-            return [f"{path}: {media} is not described"]
-        if media != "application/json":
-            return []
-        schema = {**answer["content"][media]["schema"], "components": self._components}
-        judge = jsonschema.Draft202012Validator(schema)
-        return [
-            f"{path}: {error.json_path}: {error.message[:200]}"
-            for error in judge.iter_errors(json.loads(body))
-        ]
+Described = dict[str, Any]
+"""What /api/v1/openapi.json gives."""
 
 
-def _closed(schema: dict[str, Any]) -> dict[str, Any]:
-    return schema if "properties" not in schema else {"additionalProperties": False, **schema}
+def differences(
+    described: Described, path: str, code: int, headers: dict[str, str], body: bytes
+) -> list[str]:
+    """Say what of an answer is not as described; nothing is as it should be."""
+    answer = described["paths"][path]["get"]["responses"]["200" if code == 200 else "default"]
+    media = headers["content-type"].partition(";")[0]
+    if media not in answer["content"]:
+        return [f"{path}: {media} is not described"]
+    if media != "application/json":
+        return []
+    closed = {
+        name: {"additionalProperties": False, **schema} if "properties" in schema else schema
+        for name, schema in described["components"]["schemas"].items()
+    }
+    schema = {**answer["content"][media]["schema"], "components": {"schemas": closed}}
+    judge = jsonschema.Draft202012Validator(schema)
+    return [
+        f"{path}: {error.json_path}: {error.message[:200]}"
+        for error in judge.iter_errors(json.loads(body))
+    ]
 
 
 def examples() -> list[str]:
@@ -100,7 +90,8 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def described(port: int) -> Described:
-    return Described(json.loads(ask(port, openapi.PATH)[2]))
+    document: Described = json.loads(ask(port, openapi.PATH)[2])
+    return document
 
 
 def test_version_grows_with_each_field_that_is_added_and_no_field_goes(
@@ -123,7 +114,7 @@ def test_version_grows_with_each_field_that_is_added_and_no_field_goes(
 def test_answer_is_as_described(port: int, described: Described, question: str) -> None:
     code, headers, body = ask(port, question)
     assert (code == 200) == (question not in QUESTIONS[1:])
-    assert described.differences(question.partition("?")[0], code, headers, body) == []
+    assert differences(described, question.partition("?")[0], code, headers, body) == []
 
 
 def test_answers_before_anything_is_measured_are_as_described(
@@ -131,35 +122,29 @@ def test_answers_before_anything_is_measured_are_as_described(
 ) -> None:
     with everything(tmp_path, snapshots.bare()) as number:
         for path in ("/api/v1/status", "/api/v1/probes", "/api/v1/alerts", "/-/ready"):
-            assert described.differences(path, *ask(number, path)) == []
+            assert differences(described, path, *ask(number, path)) == []
 
 
-@pytest.mark.parametrize(
-    ("code", "query", "headers"),
-    [
-        (403, "", {"origin": "https://attacker.example"}),
-        (413, "", {"content_length": "9"}),
-        (414, "?probe=" + "x" * LONGEST_TARGET, {}),
-        (421, "", {"host": "attacker.example"}),
-        (431, "", {f"x-{number}": "x" for number in range(150)}),
-    ],
+REFUSED: tuple[tuple[int, str, dict[str, str]], ...] = (
+    (403, "", {"origin": "https://attacker.example"}),
+    (413, "", {"content_length": "9"}),
+    (414, "?probe=" + "x" * LONGEST_TARGET, {}),
+    (421, "", {"host": "attacker.example"}),
+    (431, "", {f"x-{number}": "x" for number in range(150)}),
 )
-def test_refusal_of_a_request_is_as_described(
-    port: int, described: Described, code: int, query: str, headers: dict[str, str]
-) -> None:
-    for path in ("/api/v1/status", "/api/v1/history", "/metrics"):
-        answer = ask(port, f"{path}{query}", **headers)
-        assert answer[0] == code
-        assert described.differences(path, *answer) == []
 
 
-def test_missing_history_is_as_described(described: Described) -> None:
+def test_refusals_and_a_missing_history_are_as_described(port: int, described: Described) -> None:
+    for code, query, headers in REFUSED:
+        for path in ("/api/v1/status", "/api/v1/history", "/metrics"):
+            answer = ask(port, f"{path}{query}", **headers)
+            assert answer[0] == code
+            assert differences(described, path, *answer) == []
     with served(snapshots.bare()) as number:
         for question in ("/api/v1/events", "/api/v1/alerts?since=0", "/api/v1/history?probe=event"):
-            code, headers, body = ask(number, question)
-            assert (code, headers["retry-after"]) == (503, "1")
-            path = question.partition("?")[0]
-            assert described.differences(path, code, headers, body) == []
+            answer = ask(number, question)
+            assert (answer[0], answer[1]["retry-after"]) == (503, "1")
+            assert differences(described, question.partition("?")[0], *answer) == []
 
 
 def test_description_has_every_route_for_programs_and_no_other(
@@ -170,20 +155,20 @@ def test_description_has_every_route_for_programs_and_no_other(
     application = app(snapshots.bare, History(tmp_path), settings, collector, lambda: snapshots.NOW)
     routes = [route for route in application.routes if isinstance(route, Route)]
     paths = {route.path for route in routes if route.path.startswith(PROGRAMS)}
-    assert paths == set(described.paths()) == {path.partition("?")[0] for path in examples()}
+    assert paths == set(described["paths"]) == {path.partition("?")[0] for path in examples()}
     assert all(route.methods == {"GET", "HEAD"} for route in routes)
 
 
 def test_description_has_the_limits_of_parameters_and_every_field_as_required(
     described: Described,
 ) -> None:
-    parameters = described.document["paths"]["/api/v1/history"]["get"]["parameters"]
+    parameters = described["paths"]["/api/v1/history"]["get"]["parameters"]
     limits = {parameter["name"]: parameter["schema"] for parameter in parameters}
     assert list(limits) == ["gpu", "since", "until", "points", "probe", "mode"]
     assert limits["points"] == {"type": "integer", "minimum": 1, "maximum": 2000, "default": 300}
     assert limits["mode"]["type"] == "array"
     assert [each["name"] for each in parameters if each["required"]] == ["probe"]
-    for name, schema in described.document["components"]["schemas"].items():
+    for name, schema in described["components"]["schemas"].items():
         if "properties" in schema:
             assert schema["required"] == list(schema["properties"]), name
 
@@ -191,18 +176,16 @@ def test_description_has_the_limits_of_parameters_and_every_field_as_required(
 # --- docs/api.md ---------------------------------------------------------------------------------
 
 
-def row(path: str, operation: dict[str, Any]) -> str:
-    parameters = [
-        f"`{each['name']}`{' (needed)' if each['required'] else ''}: {each['description']}"
-        for each in operation.get("parameters", ())
-    ]
-    return f"| `{path}` | {operation['summary']} | {'<br>'.join(parameters) or 'none'} |"
-
-
 def test_table_of_the_page_is_that_of_the_description(described: Described) -> None:
-    table = PAGE.read_text().split(MARK)[1].strip().splitlines()
-    paths = described.document["paths"]
-    assert table == [*HEAD, *(row(path, item["get"]) for path, item in paths.items())]
+    table = ["| Path | Gives | Parameters |", "|---|---|---|"]
+    for path, item in described["paths"].items():
+        parameters = [
+            f"`{each['name']}`{' (needed)' if each['required'] else ''}: {each['description']}"
+            for each in item["get"].get("parameters", ())
+        ]
+        summary = item["get"]["summary"]
+        table.append(f"| `{path}` | {summary} | {'<br>'.join(parameters) or 'none'} |")
+    assert PAGE.read_text().split("<!-- paths -->")[1].strip().splitlines() == table
 
 
 def test_page_explains_every_reason_and_no_other() -> None:
@@ -230,31 +213,24 @@ expected-statuses = [400, 404, 405, 414]  # what is wrong may be too long as wel
 """
 
 
-def tried(port: int, folder: Path, *words: str, seconds: int) -> str:
-    """Run it; gives what it prints."""
-    (folder / "checks.py").write_text(CHECKS)
-    (folder / "schemathesis.toml").write_text(CONFIG)
+@pytest.mark.timeout(300)  # 6 s of CPU time, on a machine that may have other work
+def test_nothing_that_may_be_asked_breaks_the_description(port: int, tmp_path: Path) -> None:
+    (tmp_path / "checks.py").write_text(CHECKS)
+    (tmp_path / "schemathesis.toml").write_text(CONFIG)
     ran = subprocess.run(
         [
             *(sys.executable, "-m", "schemathesis.cli", "run", f"http://127.0.0.1:{port}{PATH}"),
             *("--exclude-checks", "positive_data_acceptance", "--generation-database", "none"),
-            *("--no-color", *words),
+            *("--no-color", "--max-examples", "10", "--seed", "1"),
         ],
         capture_output=True,
         text=True,
         check=False,
-        cwd=folder,
-        timeout=seconds,
-        env={**os.environ, "SCHEMATHESIS_HOOKS": "checks", "PYTHONPATH": str(folder)},
+        cwd=tmp_path,
+        timeout=280,
+        env={**os.environ, "SCHEMATHESIS_HOOKS": "checks", "PYTHONPATH": str(tmp_path)},
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout
-
-
-@pytest.mark.timeout(300)  # 6 s of CPU time, on a machine that may have other work
-def test_nothing_that_may_be_asked_breaks_the_description(port: int, tmp_path: Path) -> None:
-    output = tried(port, tmp_path, "--max-examples", "10", "--seed", "1", seconds=280)
-    assert "9 selected / 9 total" in output
-    assert "1 passed" in output.partition("Examples")[2].partition("Coverage")[0]
-    assert "Coverage" in output
-    assert "Fuzzing" in output
+    assert "9 selected / 9 total" in ran.stdout
+    assert "1 passed" in ran.stdout.partition("Examples")[2].partition("Coverage")[0]
+    assert "Fuzzing" in ran.stdout

@@ -19,7 +19,9 @@ from tests.agent.serve.http.armed import ask, served
 from tests.show.reading import Page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from gpud.agent.state.snapshot import Snapshot
 
 FILES = static_files()
 OURS = sorted(name for name in FILES if "/" not in name)
@@ -42,29 +44,26 @@ def test_loopback_names_are_served_and_others_refused(port: int) -> None:
         assert b"gpud_" not in body
 
 
-def test_browser_gets_an_icon_beside_documents_that_name_none() -> None:
+@pytest.mark.parametrize(
+    ("make", "ready", "colour"),
+    [(snapshots.bare, 503, "1a7f37"), (snapshots.full, 200, "b3261e")],
+)
+def test_agent_is_ready_once_the_first_probe_has_ended_and_has_an_icon_of_its_state(
+    make: Callable[[], Snapshot], ready: int, colour: str
+) -> None:
     """Chromium asks for it with a runbook and with /metrics, not with the page, which has one."""
-    for snapshot, colour in ((snapshots.bare(), "1a7f37"), (snapshots.full(), "b3261e")):
-        with served(snapshot) as number:
-            code, headers, body = ask(number, "/favicon.ico")
-        assert (code, headers["content-type"]) == (200, "image/svg+xml")
-        assert f"fill='#{colour}'" in body.decode()
-
-
-def test_agent_is_ready_once_the_first_probe_has_ended(port: int) -> None:
-    assert ask(port, "/-/ready")[0] == 200
-    with served(snapshots.bare()) as number:
-        assert ask(number, "/-/ready")[0] == 503
+    with served(make()) as number:
+        assert ask(number, "/-/ready")[0] == ready
         assert ask(number, "/-/healthy")[0] == 200
-
-
-def test_response_on_a_kept_connection_is_sent_at_once() -> None:
-    """asyncio turns Nagle's algorithm off where the listener says that it speaks TCP."""
-    with bind("127.0.0.1", 0) as listener:
-        assert listener.proto == socket.IPPROTO_TCP
+        code, headers, body = ask(number, "/favicon.ico")
+    assert (code, headers["content-type"]) == (200, "image/svg+xml")
+    assert f"fill='#{colour}'" in body.decode()
 
 
 def test_address_that_is_taken_or_not_ours_is_named() -> None:
+    with bind("127.0.0.1", 0) as listener:
+        # asyncio turns Nagle's algorithm off where the listener says that it speaks TCP.
+        assert listener.proto == socket.IPPROTO_TCP
     with socket.create_server(("127.0.0.1", 0)) as holder:
         number = holder.getsockname()[1]
         with pytest.raises(ListenError, match=rf"127.0.0.1:{number} is taken by ") as caught:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterator
 
-SILENT = 1000
 TCP_ESTABLISHED = 1
+HEALTHY = b"GET /-/healthy HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +46,8 @@ def secure(server_tls: tuple[str, ssl.SSLContext]) -> Iterator[Armed]:
         yield made
 
 
-@pytest.fixture
-def listener(request: pytest.FixtureRequest) -> Armed:
-    found: Armed = request.getfixturevalue(request.param)
-    return found
-
-
-def answers(listener: Armed, authorization: str = "") -> None:
-    assert listener.scrape(authorization) == 200
+def answers(listener: Armed) -> None:
+    assert listener.scrape() == 200
 
 
 def descriptors() -> int:
@@ -68,43 +62,37 @@ def let_go(listener: Armed, before: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("listener", "count", "tls", "sent"),
-    [
-        ("plain", SILENT, False, b""),
-        ("plain", SILENT, False, b"GET / HTTP/1.1\r\nhost: localhost\r\nx: "),
-        ("secure", SILENT, False, b""),
-    ],
-    indirect=["listener"],
+    ("name", "sent"),
+    [("plain", b""), ("plain", b"GET / HTTP/1.1\r\nhost: localhost\r\nx: "), ("secure", b"")],
 )
 def test_a_thousand_silent_connections_turn_nobody_away(
-    listener: Armed, count: int, sent: bytes, *, tls: bool
+    request: pytest.FixtureRequest, name: str, sent: bytes
 ) -> None:
+    listener: Armed = request.getfixturevalue(name)
     answers(listener)
     before = descriptors()
     for _ in range(10):
-        listener.keep(count // 10, sent, tls=tls)
+        listener.keep(100, sent, tls=False)
         answers(listener)
     let_go(listener, before)
 
 
 def test_three_hundred_new_connections_a_second_keep_no_scraper_out(plain: Armed) -> None:
     before = descriptors()
-    asked = b"GET /-/healthy HTTP/1.1\r\nhost: localhost\r\n\r\n"
     for _ in range(10):
-        plain.keep(60, asked)
+        plain.keep(60, HEALTHY)
         with plain.connect() as scraper:
-            plain.keep(60, asked)  # others come before it has asked
+            plain.keep(60, HEALTHY)  # others come before it has asked
             scraper.settimeout(30)
-            scraper.sendall(asked)
+            scraper.sendall(HEALTHY)
             assert scraper.recv(65536).startswith(b"HTTP/1.1 200 ")
     let_go(plain, before)
 
 
 def test_connection_idle_for_longest_makes_room() -> None:
-    asked = b"GET /-/healthy HTTP/1.1\r\nhost: localhost\r\n\r\n"
     with armed(limits=ConnectionLimits(connections=16)) as listener:
         listener.keep(16)
-        listener.kept[0].sendall(asked)
+        listener.kept[0].sendall(HEALTHY)
         assert listener.kept[0].recv(65536).startswith(b"HTTP/1.1 200 ")
         listener.keep(1)
         until(lambda: listener.turned_away == {Refused.TOO_MANY_CONNECTIONS: 8}, "eight of them")
@@ -153,26 +141,31 @@ def test_of_sixty_slow_readers_the_last_ones_stay(plain: Armed) -> None:
 
 
 def test_requests_sent_ahead_get_one_answer(plain: Armed) -> None:
-    request = b"GET /-/healthy HTTP/1.1\r\nhost: localhost\r\n\r\n"
-    assert plain.raw(request * 500).count(b"HTTP/1.1") == 1
+    assert plain.raw(HEALTHY * 500).count(b"HTTP/1.1") == 1
     answers(plain)
 
 
-def test_silent_and_dripping_connections_end() -> None:
+def test_silent_and_dripping_connections_end_and_slow_requests_alone_are_counted() -> None:
+    """Browsers open connections that they may need later."""
     with armed(limits=ConnectionLimits(request_s=1.0, idle_s=1.0)) as listener:
-        for sent in (
-            b"",
-            b"GET / HTTP/1.1\r\n",
-            b"GET /-/healthy HTTP/1.1\r\nhost: localhost\r\n\r\n",
-        ):
-            with listener.connect() as slow:
-                slow.sendall(sent)
-                slow.settimeout(20)
+        for sent in (b"", b"GET / HTTP/1.1\r\n", HEALTHY):
+            listener.keep(1, sent)
+        with listener.connect() as dripping:
+
+            def over() -> bool:
+                with contextlib.suppress(OSError):
+                    dripping.sendall(b"a")  # a byte now and then begins no new time
+                return closed(dripping)
+
+            until(over, "the end of it", every_s=0.05)
+        for slow in listener.kept:
+            slow.settimeout(30)
+            with contextlib.suppress(ConnectionResetError):
                 while slow.recv(65536):
                     pass
-        with listener.connect() as dripping, contextlib.suppress(OSError):
-            while not closed(dripping):  # a byte now and then begins no new time
-                dripping.sendall(b"a")
+        listener.raw(b"x\r\n\r\n")
+        until(lambda: Refused.BAD_REQUEST in listener.turned_away, "what was before it, too")
+        assert listener.turned_away == {Refused.TOO_SLOW: 2, Refused.BAD_REQUEST: 1}
 
 
 SEEDS = (
@@ -212,20 +205,6 @@ def test_malformed_requests_by_the_hundred_leave_no_trace(plain: Armed) -> None:
             answers(plain)
     answers(plain)
     until(lambda: descriptors() <= before, "the descriptors of before")
-
-
-def test_slow_requests_are_counted_and_silent_connections_are_not() -> None:
-    """Browsers open connections that they may need later."""
-    with armed(limits=ConnectionLimits(request_s=1.0)) as listener:
-        listener.keep(1)
-        listener.keep(1, b"GET / HTTP/1.1\r\n")
-        for kept in listener.kept:
-            kept.settimeout(30)
-            with contextlib.suppress(ConnectionResetError):
-                assert kept.recv(1) == b""
-        listener.raw(b"x\r\n\r\n")
-        until(lambda: Refused.BAD_REQUEST in listener.turned_away, "what was before it, too")
-        assert listener.turned_away == {Refused.TOO_SLOW: 1, Refused.BAD_REQUEST: 1}
 
 
 def test_what_is_no_tls_is_closed(server_tls: tuple[str, ssl.SSLContext]) -> None:

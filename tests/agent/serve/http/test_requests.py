@@ -28,15 +28,6 @@ def plain() -> Iterator[Armed]:
         yield made
 
 
-LOCK = f'basic_auth_users = {{ alice = "{HASHED}" }}'
-
-
-@pytest.fixture(scope="module")
-def locked() -> Iterator[Armed]:
-    with armed(LOCK) as made:
-        yield made
-
-
 SMUGGLED = (
     b"GET / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\ncontent-length: 4\r\n\r\n"
     b"0\r\n\r\nGET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -126,54 +117,40 @@ AT_THE_DOOR = {
     Refused.UNAUTHORIZED: STATUS + HOST + b"\r\n",
     Refused.FOREIGN_PAGE: STATUS + HOST + b"origin: http://evil.example\r\n\r\n",
     Refused.BODY_TOO_LARGE: STATUS + HOST + b"content-length: 5\r\n\r\nhello",
-    Refused.TARGET_TOO_LONG: b"GET /api/v1/probes?"
-    + b"a" * 9000
-    + b" HTTP/1.1\r\n"
-    + HOST
-    + b"\r\n",
+    Refused.TARGET_TOO_LONG: STATUS.replace(b"status", b"probes?" + b"a" * 9000) + HOST + b"\r\n",
     Refused.FOREIGN_HOST: STATUS + b"host: evil.example\r\n\r\n",
     Refused.HEADERS_TOO_LARGE: STATUS + HOST + b"x: " + b"y" * 40_000,
 }
 
 
-def test_a_program_that_asks_the_api_reads_why_it_is_refused(locked: Armed) -> None:
-    for reason, request in AT_THE_DOOR.items():
-        answer = ANSWERS[reason]
-        head, _, body = locked.raw(request).partition(b"\r\n\r\n")
-        assert b"content-type: application/json\r\n" in head + b"\r\n"
-        assert int(head.split(b" ")[1]) == answer.status
-        error = json.loads(body)["error"]
-        expected = {
-            "reason": reason.value,
-            "detail": answer.detail,
-            "fix": answer.fix,
-            "parameter": None,
-        }
-        assert error == expected
-        line = locked.raw(request.replace(b"/api/v1/", b"/apis/v1/")).partition(b"\r\n\r\n")[2]
-        assert line.decode() == f"{answer.detail}; {answer.fix}\n"
-
-
-def test_a_refused_head_has_the_head_alone(locked: Armed, caplog: pytest.LogCaptureFixture) -> None:
-    for reason, request in AT_THE_DOOR.items():
-        head, _, body = locked.raw(request.replace(b"GET ", b"HEAD ")).partition(b"\r\n\r\n")
-        assert (int(head.split(b" ")[1]), body) == (ANSWERS[reason].status, b"")
-    assert caplog.text == ""  # a traceback for each would fill the log
-
-
-def test_every_refusal_is_counted_by_its_reason() -> None:
-    with armed(LOCK) as listener:
-        for request in AT_THE_DOOR.values():
-            listener.raw(request)
-        listener.raw(AT_THE_DOOR[Refused.FOREIGN_HOST])
-        expected = Counter(dict.fromkeys(AT_THE_DOOR, 1)) + Counter([Refused.FOREIGN_HOST])
+def test_every_refusal_is_counted_by_its_reason_which_a_program_reads(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The API answers in JSON, everything else in a line, and a HEAD has the head alone."""
+    with armed(f'basic_auth_users = {{ alice = "{HASHED}" }}') as listener:
+        for reason, request in AT_THE_DOOR.items():
+            answer = ANSWERS[reason]
+            head, _, body = listener.raw(request).partition(b"\r\n\r\n")
+            assert b"content-type: application/json\r\n" in head + b"\r\n"
+            assert int(head.split(b" ")[1]) == answer.status
+            assert json.loads(body)["error"] == {
+                "reason": reason.value,
+                "detail": answer.detail,
+                "fix": answer.fix,
+                "parameter": None,
+            }
+            line = listener.raw(request.replace(b"/api/v1/", b"/apis/v1/"))
+            assert line.partition(b"\r\n\r\n")[2].decode() == f"{answer.detail}; {answer.fix}\n"
+            head, _, body = listener.raw(request.replace(b"GET ", b"HEAD ")).partition(b"\r\n\r\n")
+            assert (int(head.split(b" ")[1]), body) == (answer.status, b"")
+        expected = Counter(dict.fromkeys(AT_THE_DOOR, 3))
         until(lambda: listener.turned_away == expected, "all of them counted")
-        listener.raw(
-            STATUS + HOST + f"authorization: {basic('alice', PASSPHRASE)}\r\n\r\n".encode()
-        )
+        allowed = f"authorization: {basic('alice', PASSPHRASE)}\r\n\r\n"
+        listener.raw(STATUS + HOST + allowed.encode())
         listener.raw(AT_THE_DOOR[Refused.UNAUTHORIZED])
         expected[Refused.UNAUTHORIZED] += 1
         until(lambda: listener.turned_away == expected, "the next one alone")
+    assert caplog.text == ""  # a traceback for each would fill the log
 
 
 def test_a_page_of_somebody_else_is_given_nothing(plain: Armed) -> None:

@@ -1,14 +1,17 @@
-"""CUDA as a source: what the children brought home, with the age it has."""
+"""Sources that start nothing: what CUDA's children brought home, what the machine's files say."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
+from gpud.agent.state.board import Board
 from gpud.agent.telemetry.answers import current
-from gpud.agent.telemetry.sources import cuda
+from gpud.agent.telemetry.sources import cuda, dxg
 from gpud.core.sample import Device, Failure, Inventory, Reason
-from tests.agent.telemetry.smi_world import World
-from tests.events import inventory_taken, post
+from tests.agent.telemetry.smi_world import World, values
+from tests.events import inventory_taken, made, post
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,3 +50,36 @@ async def test_each_list_of_cuda_is_one_answer_with_its_own_moment(tmp_path: Pat
     assert answer.taken_s == world.wall_s
     assert await world.collect(source) is None
     assert world.board.read().telemetry.failures == {("cuda", "hung"): 1}
+
+
+CARD = "sys/bus/pci/devices/0000:01:00.0"
+BUS = {f"{CARD}/vendor": "0x10de\n", f"{CARD}/class": "0x030000\n"}
+
+
+@pytest.mark.parametrize(
+    ("platform", "files", "exposed"),
+    [
+        ({"wsl": "2"}, {"dev/dxg": None}, "yes"),
+        ({"wsl": "2"}, {"dev/dxg": "a file is no device"}, "no"),
+        ({"wsl": "2"}, {"etc/wsl.conf": "[gpu]\nenabled=true\n"}, "no"),
+        ({"wsl": "2"}, {"etc/wsl.conf": "[gpu]\nenabled = false # a game needs it\n"}, "disabled"),
+        ({"wsl": "1"}, BUS, "no"),
+        ({"wsl": ""}, {}, "no"),
+        ({"wsl": ""}, BUS, "yes"),
+        ({"wsl": "", "container": "1"}, BUS, "no"),  # it was given none of its host's
+        ({"wsl": "", "container": "1"}, {"dev/nvidia0": ""}, "yes"),
+    ],
+)
+async def test_each_platform_has_its_own_sign_of_a_gpu(
+    platform: dict[str, str], files: dict[str, str | None], exposed: str, tmp_path: Path
+) -> None:
+    world = World(tmp_path)
+    world.board = Board(made("1", 0.0, platform=platform))
+    for path, text in files.items():
+        place = world.file(path, text or "")
+        if text is None:  # a device
+            place.unlink()
+            place.symlink_to("/dev/null")
+    answer = await world.answer(dxg.create(world.context()))
+    assert (answer.source, answer.level) == ("dxg", 1)
+    assert values(answer) == {"exposed": exposed}
