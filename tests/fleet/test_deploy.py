@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.fleet.tools import FOLDER, ROOT
+from tests.prometheus import rules
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,10 +21,8 @@ if TYPE_CHECKING:
 RULES = ROOT / "deploy/prometheus/rules"
 
 
-def said(*command: str | Path, cwd: Path = FOLDER) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def said(*command: str | Path) -> str:
+    return rules.said(*command, cwd=FOLDER)
 
 
 def targets(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.e2e import scraping
 from tests.e2e.program import free_port
-from tests.prometheus.rules import FOLDER
-from tests.waiting import LIMIT_S, until
+from tests.prometheus.rules import FOLDER, said
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 ALERTMANAGER = FOLDER / "alertmanager.yml"
-
-
-def said(*command: str | Path) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=FOLDER)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_both_tools_find_nothing_wrong_with_the_examples() -> None:
@@ -37,25 +30,12 @@ def test_a_gpud_that_does_not_answer_beside_its_prometheus_is_down(tmp_path: Pat
     text = text.replace("127.0.0.1:9945", f"127.0.0.1:{free_port()}")
     (tmp_path / "prometheus.yml").write_text(text)
     shutil.copytree(FOLDER / "rules", tmp_path / "rules")
-    port = free_port()
-    config, data = (
-        f"--config.file={tmp_path}/prometheus.yml",
-        f"--storage.tsdb.path={tmp_path}/data",
-    )
-    listen = f"--web.listen-address=127.0.0.1:{port}"
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(["prometheus", config, data, listen], stdout=log, stderr=log)
-    try:
+    with scraping.running(store := scraping.prometheus_of(tmp_path)):
         until(
-            lambda: (scraping.api(port, "query", query='ALERTS{alertname="GpudDown"}') or {}).get(
-                "result"
-            ),
+            lambda: store.values('ALERTS{alertname="GpudDown"}'),
             "GpudDown waits",
             60,
         )
-    finally:
-        process.terminate()
-        process.wait(timeout=LIMIT_S)
 
 
 @pytest.mark.parametrize(

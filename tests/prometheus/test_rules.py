@@ -1,14 +1,16 @@
-"""The rules: what promtool finds, and the conventions that no tool here looks at."""
+"""Rules and runbooks: what promtool finds, and the conventions that no tool here looks at."""
 
 from __future__ import annotations
 
 import re
-import subprocess
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud import cli
 from gpud.agent.telemetry import codes
+from gpud.core import alerts as built_in
 from tests.prometheus import rules
 from tests.prometheus.rules import (
     FOLDER,
@@ -16,9 +18,11 @@ from tests.prometheus.rules import (
     MADE,
     METRIC,
     OF_TARGETS,
+    ROOT,
     RUNBOOKS,
     SELECTED,
     Rule,
+    said,
 )
 
 if TYPE_CHECKING:
@@ -31,6 +35,11 @@ OF_A_STATE = {
     "GpudDockerDown",
 }
 """Alerts of a state that is so or not so: the others have a number in their summary."""
+PAGES = sorted(RUNBOOKS.iterdir())
+SECTIONS = ["What you notice", "How to look", "What to do", "When to leave it"]
+OWN = {
+    value for name, value in vars(built_in).items() if name.isupper() and str(value)[:4] == "Gpud"
+}
 
 
 @pytest.fixture(scope="module")
@@ -48,34 +57,27 @@ def recorded(everything: list[Rule]) -> dict[str, Rule]:
     return {rule.name: rule for rule in everything if not rule.is_alert}
 
 
-def promtool(*arguments: str | Path) -> str:
-    line = ["env", "GOGC=800", "promtool", *arguments]  # less work for its memory's collector
-    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=FOLDER)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def test_promtool_finds_nothing_wrong_with_the_rules() -> None:
     files = sorted(FOLDER.glob("rules/*.yml"))
-    said = promtool("check", "rules", "--lint=all", "--lint-fatal", *files)
-    assert said.count("SUCCESS") == len(files) == 3
+    found = said("promtool", "check", "rules", "--lint=all", "--lint-fatal", *files)
+    assert found.count("SUCCESS") == len(files) == 3
 
 
 @pytest.mark.parametrize(
     "file", sorted(FOLDER.glob("tests/*.test.yml")), ids=lambda path: path.stem
 )
 def test_the_rules_say_what_their_tests_expect(file: Path) -> None:
-    assert "SUCCESS" in promtool("test", "rules", file)
+    assert "SUCCESS" in said("promtool", "test", "rules", file)
 
 
 def test_every_alert_is_seen_silent_then_firing_then_over(alerts: list[Rule]) -> None:
     seen: dict[str, set[str]] = {}
     for file in FOLDER.glob("tests/*.test.yml"):
         for test in file.read_text().split("  - name: ")[1:]:
-            said: dict[str, str] = {}
+            told: dict[str, str] = {}
             for name, expected in re.findall(r"alertname: (\w+)\n +exp_alerts:( \[\])?", test):
-                said[name] = said.get(name, "") + ("-" if expected else "!")
-            for name, course in said.items():
+                told[name] = told.get(name, "") + ("-" if expected else "!")
+            for name, course in told.items():
                 seen.setdefault(name, set()).add(course)
     courses = {
         name: any("-!-" in re.sub(r"!+", "!", c) for c in all_) for name, all_ in seen.items()
@@ -184,3 +186,48 @@ def test_xids_of_the_rules_are_documented_and_none_is_the_fault_of_a_program(
     assert not told[0] & told[1]
     assert told[0] | told[1] | CAUSED_BY_PROGRAMS == set(codes.XIDS) - {0}
     assert not (told[0] | told[1]) & CAUSED_BY_PROGRAMS
+
+
+# --- docs/runbooks --------------------------------------------------------------------------------
+
+
+def test_every_alert_has_a_page_and_every_page_an_alert(everything: list[Rule]) -> None:
+    assert len(OWN) == 6
+    names = OWN | {rule.name for rule in everything if rule.is_alert}
+    assert [page.name for page in PAGES] == sorted(f"{name}.md" for name in names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_has_its_name_what_it_means_and_four_sections(page: Path) -> None:
+    lines = page.read_text().splitlines()
+    assert lines[0] == f"# {page.stem}"
+    assert len(lines[2]) > 40
+    assert [line[3:] for line in lines if line.startswith("## ")] == SECTIONS
+    for above, below in zip(lines, [*lines[2:], "x"], strict=False):
+        assert not (above.startswith("## ") and below.startswith("## ")), above
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_command_metric_name_and_link_on_a_page_exists(page: Path) -> None:
+    text = page.read_text()
+    for words in rules.commands(text):
+        cli.parser().parse_args(words)  # what it does not know ends in SystemExit
+    for line in re.findall(r"`(gpud [^`]+)`", text):
+        assert shlex.split(line)
+    assert set(METRIC.findall(text)) <= rules.documented().keys()
+    for _, target in re.findall(r"\[(\w+)\]\((\w+\.md)\)", text):
+        assert (RUNBOOKS / target).is_file()
+    # Reasons, states, settings and the parts of gpud have their names in its sources.
+    source = "\n".join(
+        file.read_text() for file in [*ROOT.glob("gpud/**/*.py"), ROOT / "deploy/gpud.toml"]
+    )
+    name = r"`\[?(?:[a-z]+\.)?([a-z]+(?:_[a-z]+)*)\]?(?: = [^`]+)?`"
+    words = re.findall(name, METRIC.sub("", text))
+    assert not [word for word in words if word not in source and word != "memory"]
+
+
+def test_every_command_in_a_description_exists(everything: list[Rule]) -> None:
+    found = [words for rule in everything for words in rules.commands("".join(rule.texts))]
+    assert len(found) > 20
+    for words in found:
+        cli.parser().parse_args(words)
