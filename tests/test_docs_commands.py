@@ -73,10 +73,10 @@ ROWS: Final = {
     r"deploy/build-ptx": "child/test_kernels_ptx.py::test_the_shipped_ptx_is_what_its_source_gives",
     r"deploy/gpu-check.*": "gpu_check/test_command.py::"
     "test_both_sides_run_in_turns_and_every_figure_is_kept",
-    r".*deploy/build-dashboards.*": "grafana/test_generate.py::"
+    r".*deploy/build-dashboards.*": "grafana/test_lint.py::"
     "test_the_command_tells_a_file_that_was_edited_and_writes_it_anew",
     r"deploy/run": "deploy/test_scripts.py::test_run_keeps_its_files_below_gpud_home",
-    r"cat > \S+/gpud-fleet .*|deploy/fleet/push/start": "fleet/test_start.py::"
+    r"cat > \S+/gpud-fleet .*|deploy/fleet/push/start": "fleet/test_deploy.py::"
     "test_five_shells_start_one_vmagent_and_the_machine_arrives_under_its_own_name",
     r"read_gpud\(\) .*|PROMPT_COMMAND=.*|zmodload .*": "verbs/test_short.py::"
     "test_prompt_of_the_documentation_shows_the_line_without_a_process",

@@ -252,7 +252,7 @@ def test_a_step_of_twelve_percent_is_a_seventh_of_the_height_of_every_chart(
         assert high > 112
         assert 12 / (high - low) >= LEAST_STEP
         label = f"submission latency {past.SLOWER - 1:.0%} slower".replace("%", " %")
-        assert label in written(seen)
+        assert label in seen.written(USUAL)
         heights = seen.page.locator("#speed-gpu0 tbody tr").first.evaluate(STEP)
         assert abs(heights) >= LEAST_STEP
         unfold(seen)
@@ -269,18 +269,6 @@ STEP = """(row) => {
   const height = row.querySelector("svg").viewBox.baseVal.height;
   return (usual - middle(y(row.querySelector(".slow")))) / height;
 }"""
-
-
-def written(seen: Watched) -> list[str]:
-    """What is written into the chart of all metrics when it is drawn again."""
-    texts: list[str] = seen.chart(
-        USUAL,
-        """{ const texts = [], own = u.ctx.fillText;
-        u.ctx.fillText = (text, ...at) => (texts.push(text), own.call(u.ctx, text, ...at));
-        u.redraw(false, false);
-        return new Promise((go) => setTimeout(() => (delete u.ctx.fillText, go(texts)), 200)); }""",
-    )
-    return texts
 
 
 def test_row_that_is_pointed_at_has_its_line_before_the_others(seen: Watched) -> None:

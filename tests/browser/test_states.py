@@ -1,4 +1,7 @@
-"""Every state of the machine in a real browser: nothing is complained of, nothing sticks out."""
+"""Every state of the machine in a real browser: nothing is complained of, nothing sticks out.
+
+A page that stays open follows the machine, and says when nobody answers.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-    from tests.browser.watching import Site
+    from tests.browser.watching import Site, Watched
 
     Keep = Callable[[Page, str], None]
 
@@ -170,6 +173,99 @@ def test_a_year_of_one_minute_data_is_small_and_no_file_of_it_is_sent_twice(
             seen.drawn()
         assert sum(size for path, size in received.items() if "/static/" in path) < MOST_HEADS
         assert seen.said == []
+
+
+# --- a page that stays open ---
+
+SPEED = "usual-gpu0"
+GONE = ("net::ERR_CONNECTION_REFUSED", "net::ERR_SOCKET_NOT_CONNECTED")
+"""How Chromium reports that nobody listens any more, also on a connection that it has open."""
+
+
+@pytest.fixture
+def followed(year: Path) -> Iterator[Site]:
+    with site(worlds.fine(), year) as made:
+        yield made
+
+
+@pytest.fixture
+def seen(browser: Browser, followed: Site) -> Iterator[Watched]:
+    with watched(browser, followed.url, past.NOW_S) as made:
+        yield made
+
+
+def test_state_changes_in_front_of_the_reader_and_nothing_else_moves(
+    followed: Site, seen: Watched
+) -> None:
+    page = seen.page
+    page.on("dialog", lambda dialog: seen.said.append(dialog.message))
+    followed.change(worlds.no_data())
+    page.goto(followed.url)
+    assert page.locator("[data-chart]").count() == 0
+    followed.change(worlds.fine())  # the first figures come without a reload
+    page.locator(f"#{SPEED}").scroll_into_view_if_needed()
+    page.locator(f"#{SPEED} canvas").wait_for()
+    seen.scroll()
+    page.evaluate("globalThis.stays = true")
+    summary = page.locator("#gpu-0-more summary")
+    summary.click()
+    summary.focus()
+    canvas = page.evaluate_handle(f"document.querySelector('#{SPEED} canvas')")
+    followed.change(worlds.regressed())
+    page.locator("h1 .word", has_text="Slower").wait_for()
+    assert page.evaluate("document.documentElement.dataset.state") == "degraded"
+    assert page.title().startswith("Slower")
+    assert page.locator("#alerts summary").is_visible(), "what was not there is there"
+    assert page.evaluate("globalThis.stays"), "nothing was loaded anew"
+    assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
+    assert page.locator("#gpu-0-more").get_attribute("open") is not None
+    assert canvas.evaluate("(canvas) => canvas.isConnected"), "charts stay"
+    followed.change(worlds.gpu_gone())
+    page.locator("h1 .word", has_text="Failed").wait_for()
+    page.locator(f"#{SPEED}").wait_for(state="detached")
+    followed.change(worlds.fine())
+    page.locator("h1 .word", has_text="Fine").wait_for()
+    page.wait_for_function(f"() => gpud.drawn()['{SPEED}'] !== undefined")
+    assert page.locator("#view").is_visible()
+    followed.change(worlds.fine(worlds.HOSTILE))  # a name that is markup stays a name
+    page.wait_for_function("() => document.body.innerText.includes('<img src=x onerror=alert(1)>')")
+    assert page.locator("img, main script").count() == 0
+    seen.well()
+
+
+def test_server_that_is_gone_is_reported_and_back_by_itself(followed: Site, seen: Watched) -> None:
+    seen.page.goto(followed.url)
+    seen.drawn()
+    followed.stop()
+    note = seen.page.locator("#unreachable")
+    note.wait_for()
+    assert note.inner_text().startswith("cannot reach gpud since 23:15")
+    assert seen.page.evaluate("document.documentElement.hasAttribute('data-unreachable')")
+    assert seen.page.locator("h1 .word").inner_text() == "Fine", "the last state is there"
+    assert seen.violations() == []
+    followed.change(worlds.docker_loop())
+    followed.start()
+    note.wait_for(state="hidden")
+    seen.page.locator("h1 .word", has_text="Failed").wait_for()
+    # That nobody listened is what the browser itself says to its console.
+    assert [text for text in seen.said if not text.endswith(GONE)] == []
+    assert seen.abroad == []
+
+
+def test_hidden_page_asks_nothing_and_an_unchanged_page_is_not_sent_again(
+    followed: Site, seen: Watched
+) -> None:
+    seen.page.goto(followed.url)
+    seen.drawn()
+    with seen.page.expect_response(lambda r: r.url == followed.url and r.status == 304):
+        pass
+    hidden = "Object.defineProperty(document, 'hidden', {value: true, configurable: true})"
+    seen.page.evaluate(hidden)
+    asked: list[str] = []  # an answer may still be under way
+    seen.page.on("request", lambda request: asked.append(request.url))
+    seen.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    seen.page.wait_for_timeout(6000)
+    assert asked == []
 
 
 def test_live_agent_is_drawn_and_a_new_driver_is_seen_without_a_reload(

@@ -100,13 +100,7 @@ def test_keyboard_moves_and_reads_aloud(seen: Watched) -> None:
 
 def test_time_in_which_heat_held_the_clocks_down_is_shaded_and_named(seen: Watched) -> None:
     seen.page.mouse.move(0, 0)
-    texts = seen.chart(
-        CLOCK,
-        """{ const texts = [], own = u.ctx.fillText;
-        u.ctx.fillText = (text, ...at) => (texts.push(text), own.call(u.ctx, text, ...at));
-        u.redraw(false, false);
-        return new Promise((go) => setTimeout(() => (delete u.ctx.fillText, go(texts)), 200)); }""",
-    )
+    texts = seen.written(CLOCK)
     assert "thermal" in texts
     assert "idle" not in texts, "that slows nothing"
     hot, cool = seen.chart(

@@ -76,6 +76,18 @@ class Watched:
         """Evaluate ``what`` about the chart ``u`` of a figure."""
         return self.page.evaluate(f"(id) => ((u) => {what})(gpud.drawn()[id])", figure)
 
+    def written(self, figure: str) -> list[str]:
+        """What is written into a chart when it is drawn again."""
+        texts: list[str] = self.chart(
+            figure,
+            """{ const texts = [], own = u.ctx.fillText;
+            u.ctx.fillText = (text, ...at) => (texts.push(text), own.call(u.ctx, text, ...at));
+            u.redraw(false, false);
+            return new Promise((go) =>
+              setTimeout(() => (delete u.ctx.fillText, go(texts)), 200)); }""",
+        )
+        return texts
+
     def violations(self) -> list[str]:
         """What axe-core objects to, of WCAG A and AA."""
         # Evaluated from outside: the policy of the page lets nobody put a script into it.

@@ -1,8 +1,9 @@
-"""Sixty machines, scraped and pushed, through sleep, churn and an outage of the store."""
+"""Sixty machines through sleep, churn and an outage; samples whose moment is not now."""
 
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 from collections import Counter
 from functools import partial
@@ -14,7 +15,7 @@ from tests.e2e.scraping import running
 from tests.fleet import tools, world
 from tests.fleet.tools import fired, probes
 from tests.fleet.world import ALERT, PAIR
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ HOSTS = 60
 HURRY = (600, 30)
 ROUND_S = 4.0
 SLEPT_S = 5 * 3600.0
+DAY_S, AWAY_D = 86400, 14
 [REDONE] = [spec for spec in world.SPECS if spec.name == world.REDONE[0]]
 
 
@@ -144,3 +146,53 @@ def test_samples_pushed_during_an_outage_of_the_store_all_arrive_afterwards(
             assert len(wanted) == HOSTS
             seen(partial(keeps, store, wanted), f"{name} has sent everything")
         assert fired(prometheus) == fired(victoria) == ALERT
+
+
+def push(shipper: Tool, instance: str, at_s: float) -> None:
+    """Have a shipper send one scrape with a moment of its own, the shipper's and gpud's."""
+    of = f'{{job="gpud",instance="{instance}"}}'
+    at_ms = int(at_s * 1000)
+    lines = f"gpud_build_info{of} 1 {at_ms}\ngpud_time_seconds{of} {at_s} {at_ms}"
+    url = f"http://127.0.0.1:{shipper.port}/api/v1/import/prometheus"
+    with urllib.request.urlopen(url, lines.encode(), timeout=LIMIT_S) as answer:
+        assert answer.status == 204
+
+
+def test_two_week_old_samples_arrive_and_a_fast_clock_disturbs_no_other_machine(
+    tmp_path: Path,
+) -> None:
+    store = tools.receiver(tmp_path / "receiver", hurry=(600, 1))
+    shipper = tools.vmagent(
+        tmp_path / "vmagent",
+        "http://127.0.0.1:1/none.json",
+        f"http://127.0.0.1:{store.port}/api/v1/write",
+        interval_s=30,
+    )
+
+    def arrived(instance: str, count: int) -> bool:
+        kept = f'count_over_time(gpud_build_info{{instance="{instance}"}}[{AWAY_D + 1}d])'
+        return [value for _, value in store.values(kept)] == [count]
+
+    with running(store, shipper):
+        push(shipper, "others", time.time())
+        until(lambda: arrived("others", 1), "the store has a present")
+        push(shipper, "laptop", time.time() - AWAY_D * DAY_S)
+        until(lambda: arrived("laptop", 1), "what was kept arrives")
+        push(shipper, "ahead", time.time() + 5 * DAY_S)
+        until(
+            lambda: bool(store.values("gpud_build_info", time=str(time.time() + 5 * DAY_S))),
+            "the future has arrived",
+        )
+        push(shipper, "others", time.time())
+        until(lambda: arrived("others", 2), "the others are heard of")
+
+        def told() -> set[str]:
+            push(shipper, "ahead", time.time() + 5 * DAY_S)
+            push(shipper, "others", time.time())
+            return {
+                one["labels"]["instance"]
+                for one in store.alerts()
+                if one["labels"]["alertname"] == "GpudClockSkew" and one["state"] == "firing"
+            }
+
+        assert until(told, "a clock is told of", every_s=1) == {"ahead"}
