@@ -20,7 +20,7 @@ from gpud.agent.serve.http.service import HttpService
 from gpud.agent.state.board import Board
 from gpud.core.errors import KeyPairError
 from gpud.core.http_settings import HttpSettings, TlsServerConfig
-from tests.agent.serve.http.armed import Authority, armed, authority, client, openssl
+from tests.agent.serve.http.armed import Armed, Authority, armed, authority, client, openssl
 from tests.snapshots import bare
 from tests.waiting import LIMIT_S
 
@@ -194,6 +194,12 @@ def test_the_names_of_the_certificate_are_answered_and_no_others(signer: Authori
         assert not access.serves(name), name
 
 
+def served_certificate(listener: Armed) -> bytes | None:
+    with listener.connect() as connection:
+        assert isinstance(connection, ssl.SSLSocket)
+        return connection.getpeercert(binary_form=True)
+
+
 def test_renewed_certificate_is_served_and_a_broken_one_changes_nothing(
     signer: Authority, tmp_path: Path
 ) -> None:
@@ -202,26 +208,19 @@ def test_renewed_certificate_is_served_and_a_broken_one_changes_nothing(
         certificate = listener.certificate
         assert certificate is not None
         assert certificate.check().level == 0
-        first = served_certificate(listener.port, signer)
+        first = served_certificate(listener)
         made.write_text("nothing")
         health = certificate.check()
         assert (health.level, health.reason) == (1, "key_pair_unusable")
         assert str(made) in str(health.detail)
         assert health.fix
         assert certificate.check().level == 1, "it is reported until it is mended"
-        assert served_certificate(listener.port, signer) == first
+        assert served_certificate(listener) == first
         signer.signed("live", "-days", "300")
         assert certificate.check().level == 0
         assert certificate.expires_s > time.time() + 290 * 86400
-        assert served_certificate(listener.port, signer) != first
+        assert served_certificate(listener) != first
         assert listener.scrape() == 200
-
-
-def served_certificate(port: int, signer: Authority) -> bytes | None:
-    https = client(signer.certificate)
-    raw = socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)
-    with raw, https.wrap_socket(raw, server_hostname="127.0.0.1") as connection:
-        return connection.getpeercert(binary_form=True)
 
 
 def test_expiry_and_a_key_for_everybody_are_reported(signer: Authority) -> None:

@@ -65,12 +65,6 @@ def test_names_are_golden_and_gpuds_own_stay_as_they_are(request: pytest.Fixture
     assert others == scrape(whole())
 
 
-@pytest.mark.parametrize("accept", ["", OPENMETRICS])
-def test_names_are_there_only_when_asked_for(accept: str) -> None:
-    assert dcgm.PREFIX not in scrape(whole(), accept=accept)
-    assert dcgm.PREFIX in scrape(whole(), accept=accept, given=COMPATIBLE)
-
-
 def test_every_name_is_documented_with_its_type() -> None:
     table = re.findall(r"^\| `(DCGM_FI_\w+)` \| (\w+) \|", DOCUMENT.read_text(), re.MULTILINE)
     text = scrape(whole(), given=COMPATIBLE)
