@@ -8,7 +8,6 @@ on; one of them is always on, one pushes.
 from __future__ import annotations
 
 import contextlib
-import re
 import subprocess
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +18,7 @@ from tests.e2e import scraping
 from tests.e2e.driven import DATA_CENTRE, NEW, SCHEDULE, Machine, alerts
 from tests.e2e.program import Program, only, program
 from tests.e2e.scraping import api, number
-from tests.prometheus import rules
+from tests.fleet import tools
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -98,9 +97,7 @@ def world(folder: Path) -> Iterator[World]:
     """Bring everything up, replace the driver, and wait until all of it has been seen."""
     with private_dockerd() as dockerd, program() as kept:
         rich = _rich(kept, dockerd.settings())
-        pattern = rules.hurried(folder)
-        for file in folder.glob("hurried-*.yml"):  # nor has it a minute for each evaluation
-            file.write_text(re.sub(r"^ +interval: \dm\n", "", file.read_text(), flags=re.MULTILINE))
+        pattern = tools.rules(folder / "hurried", (86400, 1))
         others = dict.fromkeys(LABS, kept.port)
         rich.start()
         with scraping.prometheus(kept.port, folder, pattern, others=others, job=TARGETS) as port:

@@ -74,19 +74,6 @@ def read(folder: Path) -> list[Rule]:
     ]
 
 
-def hurried(folder: Path) -> str:
-    """Copy the rule files with nothing changed but how long an alert waits, and give their pattern.
-
-    One second in place of every ``for`` and ``keep_firing_for``: a test has no quarter of an hour.
-    """
-    for file in FOLDER.glob("rules/*.yml"):
-        text = re.sub(
-            r"^( +(?:keep_firing_)?for:) \w+$", r"\1 1s", file.read_text(), flags=re.MULTILINE
-        )
-        (folder / f"hurried-{file.name}").write_text(text)
-    return f"{folder}/hurried-*.yml"
-
-
 def documented() -> dict[str, frozenset[str]]:
     """Give every family of docs/metrics.md with its labels."""
     rows = re.findall(
