@@ -7,9 +7,12 @@ import gc
 import os
 import random
 import socket
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from starlette.responses import Response
+from starlette.routing import Route
 
 from gpud.agent.serve.http.connection import MOST_UNSENT, Connection, ConnectionLimits
 from gpud.agent.serve.refusals import Refused
@@ -19,6 +22,8 @@ from tests.waiting import LIMIT_S, until
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterator
+
+    from starlette.requests import Request
 
 TCP_ESTABLISHED = 1
 HEALTHY = b"GET /-/healthy HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -90,13 +95,25 @@ def test_three_hundred_new_connections_a_second_keep_no_scraper_out(plain: Armed
 
 
 def test_connection_idle_for_longest_makes_room() -> None:
-    with armed(limits=ConnectionLimits(connections=16)) as listener:
-        listener.keep(16)
-        listener.kept[0].sendall(HEALTHY)
-        assert listener.kept[0].recv(65536).startswith(b"HTTP/1.1 200 ")
+    begun = threading.Event()
+
+    async def long(request: Request) -> Response:
+        begun.set()
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        return Response()
+
+    limits = ConnectionLimits(connections=16)
+    with armed(limits=limits, more=[Route("/long", long)]) as listener:
+        listener.keep(1, HEALTHY.replace(b"/-/healthy", b"/long"))
+        assert begun.wait(LIMIT_S)
+        listener.keep(15)
+        listener.kept[1].sendall(HEALTHY)
+        assert listener.kept[1].recv(65536).startswith(b"HTTP/1.1 200 ")
         listener.keep(1)
         until(lambda: listener.turned_away == {Refused.TOO_MANY_CONNECTIONS: 8}, "eight of them")
-        assert [closed(one) for one in listener.kept] == [False] + [True] * 8 + [False] * 8
+        stay, go = [False], [True]
+        assert [closed(one) for one in listener.kept] == 2 * stay + 8 * go + 7 * stay
 
 
 def slow_reader(listener: Armed) -> socket.socket:
