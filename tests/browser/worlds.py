@@ -39,6 +39,7 @@ from tests.events import (
     alerts_changed,
     changed,
     evaluated,
+    folded,
     health_set,
     inventory_taken,
     made,
@@ -53,8 +54,6 @@ from tests.events import (
 from tests.histories import DAY_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from gpud.core.report import RootReport
 
 WALL_S, MONO_S = snapshots.NOW.wall_s, snapshots.NOW.mono_s
@@ -104,12 +103,6 @@ def begun(started_s: float = WALL_S - 5 * 86400) -> Snapshot:
         started_s=started_s,
         platform={"wsl": "2", "kernel": "6.6.87.2-microsoft-standard-WSL2", "distro": "Debian 12"},
     )
-
-
-def folded(snapshot: Snapshot, events: Iterable[Event]) -> Snapshot:
-    for event in events:
-        snapshot = event(snapshot)
-    return snapshot
 
 
 def launches(device_name: str, slower: float = 1.0) -> RunReport:
@@ -191,24 +184,18 @@ def fine(name: str = DEVICE.name) -> Snapshot:
     driver = ChangeReport("driver_version", "566.36", "572.16", WALL_S - 9.25 * 86400, "boot")
     return folded(
         begun(),
-        (
-            probes_listed(snapshots.SPECS, {}, WALL_S - 600),
-            inventory_taken(Inventory((device,), "12.8", LIBRARY), WALL_S - 600),
-            *measured(name),
-            source_answered(
-                Answer("nvml", 5, WALL_S, MONO_S, readings(name), duration_s=0.02), WALL_S
-            ),
-            source_answered(Answer("dxg", 1, WALL_S, MONO_S, snapshots.EXPOSED), WALL_S),
-            changed((driver,), WALL_S - 9.25 * 86400),
-            root_read(RUNNING, None, WALL_S - 600),
-            health_set("store", Level.OK, WALL_S - 600),
-            health_set("http", Level.OK, WALL_S - 600),
-            store_measured(
-                StoreSize(98_304_000, 420_000, 1, 0, WALL_S - past.YEAR * 86400), WALL_S
-            ),
-            sink_delivered("notice", SinkState(sent=2, last_success_s=WALL_S - 3600), WALL_S),
-            evaluated(standing, WALL_S, units()),
-        ),
+        probes_listed(snapshots.SPECS, {}, WALL_S - 600),
+        inventory_taken(Inventory((device,), "12.8", LIBRARY), WALL_S - 600),
+        *measured(name),
+        source_answered(Answer("nvml", 5, WALL_S, MONO_S, readings(name), duration_s=0.02), WALL_S),
+        source_answered(Answer("dxg", 1, WALL_S, MONO_S, snapshots.EXPOSED), WALL_S),
+        changed((driver,), WALL_S - 9.25 * 86400),
+        root_read(RUNNING, None, WALL_S - 600),
+        health_set("store", Level.OK, WALL_S - 600),
+        health_set("http", Level.OK, WALL_S - 600),
+        store_measured(StoreSize(98_304_000, 420_000, 1, 0, WALL_S - past.YEAR * 86400), WALL_S),
+        sink_delivered("notice", SinkState(sent=2, last_success_s=WALL_S - 3600), WALL_S),
+        evaluated(standing, WALL_S, units()),
     )
 
 
@@ -233,17 +220,15 @@ def degraded() -> Snapshot:
     """Somebody plays, so much is left out, and the disk is slow to answer."""
     return folded(
         fine(),
-        (
-            health_set(
-                "store",
-                Level.DEGRADED,
-                WALL_S - 300,
-                reason="slow",
-                detail="the disk took 4.2 s to write",
-                fix="look at what else writes there",
-            ),
-            run_skipped("triad", Skip.GPU_BUSY, WALL_S - 60, DEVICE.uuid, starving=True),
+        health_set(
+            "store",
+            Level.DEGRADED,
+            WALL_S - 300,
+            reason="slow",
+            detail="the disk took 4.2 s to write",
+            fix="look at what else writes there",
         ),
+        run_skipped("triad", Skip.GPU_BUSY, WALL_S - 60, DEVICE.uuid, starving=True),
     )
 
 
@@ -296,7 +281,7 @@ def slower(alert: Alert, since_s: float, kind: ChangeKind) -> Snapshot:
     judged = evaluated(streams, WALL_S, units())
     slow = launches(DEVICE.name, past.SLOWER)
     ran = run_finished(slow, DEVICE.uuid, WALL_S - 20, MONO_S - 10)
-    return folded(fine(), (ran, judged, alerts_changed((alert,), WALL_S)))
+    return folded(fine(), ran, judged, alerts_changed((alert,), WALL_S))
 
 
 def hot() -> Snapshot:
@@ -318,11 +303,9 @@ def hot() -> Snapshot:
     )
     return folded(
         fine(),
-        (
-            *measured(since_s=HOT_S),
-            source_answered(Answer("nvml", 5, WALL_S, MONO_S, read), WALL_S),
-            *skipped,
-        ),
+        *measured(since_s=HOT_S),
+        source_answered(Answer("nvml", 5, WALL_S, MONO_S, read), WALL_S),
+        *skipped,
     )
 
 
@@ -336,15 +319,13 @@ def no_gpu() -> Snapshot:
     )
     return folded(
         begun(),
-        (
-            probes_listed(snapshots.SPECS, {}, WALL_S - 600),
-            inventory_taken(Inventory((), failure=failure), WALL_S - 60),
-            run_finished(report, None, WALL_S - 20, MONO_S - 10),
-            source_answered(Answer("dxg", 1, WALL_S, MONO_S, absent), WALL_S),
-            root_read(structs.replace(RUNNING, containers=None), None, WALL_S),
-            health_set("store", Level.OK, WALL_S - 600),
-            health_set("http", Level.OK, WALL_S - 600),
-        ),
+        probes_listed(snapshots.SPECS, {}, WALL_S - 600),
+        inventory_taken(Inventory((), failure=failure), WALL_S - 60),
+        run_finished(report, None, WALL_S - 20, MONO_S - 10),
+        source_answered(Answer("dxg", 1, WALL_S, MONO_S, absent), WALL_S),
+        root_read(structs.replace(RUNNING, containers=None), None, WALL_S),
+        health_set("store", Level.OK, WALL_S - 600),
+        health_set("http", Level.OK, WALL_S - 600),
     )
 
 
@@ -352,7 +333,7 @@ def gpu_gone() -> Snapshot:
     """The GPU was there a minute ago, and CUDA offers it no more."""
     none = Inventory((), "12.8", LIBRARY)
     gone = Answer("nvml", 5, WALL_S, MONO_S, reason="gpu_lost", detail="NVML: GPU is lost")
-    return folded(fine(), (inventory_taken(none, WALL_S - 60), source_answered(gone, WALL_S - 60)))
+    return folded(fine(), inventory_taken(none, WALL_S - 60), source_answered(gone, WALL_S - 60))
 
 
 def no_nvml() -> Snapshot:
@@ -368,14 +349,12 @@ def no_nvml() -> Snapshot:
     )
     named = (Reading(0, "name", DEVICE.name, "cuda"), Reading(0, "uuid", DEVICE.uuid, "cuda"))
     cuda = Answer("cuda", 2, WALL_S, MONO_S, named)
-    return folded(
-        fine(), (source_answered(cuda, WALL_S - 60), source_answered(missing, WALL_S - 60))
-    )
+    return folded(fine(), source_answered(cuda, WALL_S - 60), source_answered(missing, WALL_S - 60))
 
 
 def docker_loop() -> Snapshot:
     """dockerd ends as soon as it has begun, and is left alone for a while."""
-    return folded(fine(), (root_read(looping(), None, WALL_S - 1500),))
+    return folded(fine(), root_read(looping(), None, WALL_S - 1500))
 
 
 def looping() -> RootReport:
@@ -398,10 +377,8 @@ def no_data() -> Snapshot:
     """A minute after the first start: probes are known, and none has ended."""
     return folded(
         begun(WALL_S - 30),
-        (
-            probes_listed(snapshots.SPECS, {}, WALL_S - 29),
-            health_set("store", Level.OK, WALL_S - 29),
-        ),
+        probes_listed(snapshots.SPECS, {}, WALL_S - 29),
+        health_set("store", Level.OK, WALL_S - 29),
     )
 
 

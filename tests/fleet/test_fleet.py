@@ -48,12 +48,6 @@ def keeps(store: Tool, wanted: dict[str, int]) -> bool:
     return {labels["instance"]: int(count) for labels, count in counts} == wanted
 
 
-def methods(store: Tool) -> dict[int, float]:
-    """How many machines measure by which version of a probe that half of them do otherwise."""
-    told = store.values(f'count by (version) (gpud_probe_info{{probe="{REDONE.name}"}})')
-    return {int(labels["version"]): count for labels, count in told}
-
-
 def evaluate(tool: Tool) -> None:
     """Wait until every group of rules has been evaluated once more."""
 
@@ -79,7 +73,10 @@ def test_scraped_fleet_reports_one_slow_driver_while_machines_sleep_and_leave(
     with running(store):
         seen(lambda: store.knows(HOSTS), "every machine is scraped")
         seen(lambda: probes(store) == PAIR, "the driver is told of")
-        assert methods(store) == Counter(world.version(host, REDONE) for host in world.fleet(HOSTS))
+        # Half of them measure by another version of a probe.
+        told = store.values(f'count by (version) (gpud_probe_info{{probe="{REDONE.name}"}})')
+        versions = Counter(world.version(host, REDONE) for host in world.fleet(HOSTS))
+        assert {int(labels["version"]): count for labels, count in told} == versions
         asleep = fleet.names(site="home")[::5]
         gone = set(fleet.names()[::5])
         fleet.tell(sleep=asleep, leave=sorted(gone))

@@ -98,40 +98,36 @@ def edited(text: str, changes: Mapping[str, str]) -> str:
     return text
 
 
-def scraper(folder: Path, url: str, files: str = "", *, interval_s: float, hurry: Hurry) -> Tool:
-    """Prometheus as in scrape/prometheus.yml: it scrapes what ``url`` and ``files`` list."""
+def central(folder: Path, hurry: Hurry, changes: Mapping[str, str]) -> Tool:
+    """Prometheus as in scrape/prometheus.yml, which judges more often and tells nobody."""
     folder.mkdir()
-    text = edited(
-        (FOLDER / "scrape/prometheus.yml").read_text(),
-        {
-            r"scrape_interval: 15s": f"scrape_interval: {interval_s:g}s",
-            r"evaluation_interval: 30s": "evaluation_interval: 3s",
-            r"^alerting:.*?(?=^storage:)": "",
-            r"- rules/\*\.yml": f"- {rules(folder / 'rules', hurry)}",
-            r"files: \[targets/\*\.json\]": f"files: [{files or folder / 'none.json'}]",
-            r"http://127.0.0.1:8000/gpud.json": url,
-            r"refresh_interval: 1m": "refresh_interval: 5s",
-            r"    scheme: https.*": "",
-        },
-    )
+    always = {
+        r"evaluation_interval: 30s": "evaluation_interval: 3s",
+        r"^alerting:.*?(?=^storage:)": "",
+        r"- rules/\*\.yml": f"- {rules(folder / 'rules', hurry)}",
+    }
+    text = edited((FOLDER / "scrape/prometheus.yml").read_text(), {**always, **changes})
     (folder / "prometheus.yml").write_text(text)
     return prometheus_of(folder, "--web.enable-remote-write-receiver")
+
+
+def scraper(
+    folder: Path, url: str, files: str = "none.json", *, interval_s: float, hurry: Hurry
+) -> Tool:
+    """One that scrapes what ``url`` and ``files`` list."""
+    changes = {
+        r"scrape_interval: 15s": f"scrape_interval: {interval_s:g}s",
+        r"files: \[targets/\*\.json\]": f"files: [{files}]",
+        r"http://127.0.0.1:8000/gpud.json": url,
+        r"refresh_interval: 1m": "refresh_interval: 5s",
+        r"    scheme: https.*": "",
+    }
+    return central(folder, hurry, changes)
 
 
 def receiver(folder: Path, *, hurry: Hurry) -> Tool:
-    """The same without anything to scrape."""
-    folder.mkdir()
-    text = edited(
-        (FOLDER / "scrape/prometheus.yml").read_text(),
-        {
-            r"evaluation_interval: 30s": "evaluation_interval: 3s",
-            r"^alerting:.*?(?=^storage:)": "",
-            r"- rules/\*\.yml": f"- {rules(folder / 'rules', hurry)}",
-            r"^scrape_configs:.*": "",
-        },
-    )
-    (folder / "prometheus.yml").write_text(text)
-    return prometheus_of(folder, "--web.enable-remote-write-receiver")
+    """One without anything to scrape."""
+    return central(folder, hurry, {r"^scrape_configs:.*": ""})
 
 
 def agent(folder: Path, url: str, store: str, *, interval_s: float) -> Tool:
