@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,7 +19,6 @@ from gpud.core.telemetry import LEVELS
 from tests.events import answers_to, made
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from gpud.agent.telemetry.collection import TelemetrySource
@@ -117,10 +115,6 @@ class World:
         self.mono_s += seconds
         self.wall_s += seconds
 
-    @property
-    def spawned(self) -> int:
-        return self.board.read().measure.children
-
     def context(self) -> SourceContext:
         settings = parse(f'sysroot = "{self.root}"\n{self.settings}'.encode(), {})
         return SourceContext(settings, self.board, self.now, self.own)
@@ -154,15 +148,6 @@ def values(answer: Answer | None) -> dict[str, float | str | Absent]:
     assert answer is not None
     assert answer.reason is None, answer.detail
     return {reading.field: reading.value for reading in answer.readings}
-
-
-async def soon(look: Callable[[], bool], what: str) -> None:
-    """Let the loop run until something is so."""
-    for _ in range(2000):
-        if look():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError(f"not seen within 10 s: {what}")
 
 
 async def once(world: World, path: Path, *, deadline_s: float = 10.0) -> Answer:

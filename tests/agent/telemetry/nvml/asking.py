@@ -26,12 +26,9 @@ def run(*options: str, questions: str = "") -> subprocess.CompletedProcess[str]:
     )
 
 
-def answers(
-    library: Path | str, *options: str, times: int = 1, fields: list[str] | None = None
-) -> list[dict[str, Any]]:
+def answers(library: Path | str, *options: str, times: int = 1) -> list[dict[str, Any]]:
     """Put the same question ``times`` times; fewer answers come where the helper ends before."""
-    question = json.dumps({} if fields is None else {"fields": fields})
-    ended = run(*options, str(library), questions=f"{question}\n" * times)
+    ended = run(*options, str(library), questions="{}\n" * times)
     assert ended.returncode == 0, ended.stderr
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
