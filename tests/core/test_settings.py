@@ -67,10 +67,7 @@ def test_nothing_at_all_gives_the_defaults() -> None:
         (b"[containers]\nimage = '--privileged'", "image must be an image's name"),
         (b"[gate]\nquiet_hours = ['9-12']", "quiet_hours: 9-12 is not HH:MM-HH:MM"),
         (b"[gate]\nbusy_ratio = 10", "busy_ratio must be between 0 and 1"),
-        (
-            b"[alerts]\nwebhook_urls = ['a']",
-            "address 1 is none that begins with http:",
-        ),
+        (b"[alerts]\nwebhook_urls = ['a']", "address 1 is none that begins with http:"),
     ],
 )
 def test_what_is_wrong_in_the_file_is_said_in_one_line_with_its_key(
@@ -97,12 +94,9 @@ def test_what_is_wrong_in_the_environment_is_said_with_its_name(
     assert expected in refusal(environ={name: value})
 
 
-def test_the_environment_wins_over_the_file() -> None:
+def test_the_environment_wins_and_its_text_needs_no_quotes_and_its_lists_are_toml() -> None:
     result = parse(b"[http]\nlisten = '127.0.0.1:1'", {"GPUD_HTTP__LISTEN": "[::1]:2"})
     assert (result.http.host, result.http.port) == ("::1", 2)
-
-
-def test_text_in_the_environment_needs_no_quotes_and_lists_are_toml() -> None:
     result = parse(None, {"GPUD_DOCKERD__POLICY": "off", "GPUD_PROBES__DISABLED": '["triad"]'})
     assert (result.dockerd.policy, result.probes.disabled) == ("off", ("triad",))
 
@@ -118,10 +112,7 @@ def test_every_directory_lies_below_the_home(home: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (
-            "['http://hooks.example/']",
-            "the token of address 1 would cross the network in the clear",
-        ),
+        ("['http://hooks.example/']", "token of address 1 would cross the network in the clear"),
         ("['https://ada:pw@hooks.example/']", "address 1 has a user, and webhook_credentials_file"),
         ("['https://a.example/', 'https://b.example/']", "1 for 2 addresses in webhook_urls"),
     ],
@@ -174,16 +165,8 @@ def test_users_and_tokens_are_taken_from_secrets_toml_as_from_gpud_toml() -> Non
         (b"", b"home = '/x'", "secrets.toml: home does not belong here"),
         (b"", b"[http", "secrets.toml is not valid TOML"),
         (b"", b"http = 5", "secrets.toml: http: must be a table"),
-        (
-            b"",
-            b"[http.basic_auth_users]\nada = 'pw'",
-            "secrets.toml: http: basic_auth_users: 'ada'",
-        ),
-        (
-            b"[http]\nlisten = '0.0.0.0:1'",
-            b"",
-            "gpud.toml and secrets.toml: http: listen: 0.0.0.0 can be reached",
-        ),
+        (b"", b"[http.basic_auth_users]\nada = 'p'", "secrets.toml: http: basic_auth_users: 'ada'"),
+        (b"[http]\nlisten = '0.0.0.0:1'", b"", "gpud.toml and secrets.toml: http: listen: 0.0.0.0"),
     ],
 )
 def test_what_is_wrong_in_secrets_toml_is_said_with_file_and_key(

@@ -127,7 +127,6 @@ def test_a_machine_gets_its_verdict(
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes a device")
 
-
 UNIT = {"/etc/systemd/system/multi-user.target.wants/gpud-wsl.service": ""}
 
 
@@ -206,13 +205,7 @@ ALL = (driver, libcuda, telemetry)
 FROM_THE_AGENT: list[tuple[Check, Files, dict[str, Any], Verdict, str]] = [
     (telemetry, WSL2, agent(WARM, NO_FAN) | nvml(0), OK, "from NVML"),
     (telemetry, WSL2, agent(WARM) | nvml(1, "no power"), ADVICE, "from NVML; no power"),
-    (
-        telemetry,
-        WSL2,
-        agent(WARM, level="cuda") | nvml(1, "hung"),
-        ADVICE,
-        "come from CUDA only; hung",
-    ),
+    (telemetry, WSL2, agent(WARM, level="cuda") | nvml(1, "hung"), ADVICE, "CUDA only; hung"),
     (telemetry, LINUX, agent(SHOWN, **NOTHING) | nvml(2, "hung"), PROBLEM, "hung"),
     (telemetry, LINUX, agent(**NOTHING) | nvml(0), OK, "no GPU, and none expected"),
     (telemetry, LINUX, agent(**NOTHING, **MISSING) | NO_GPU, OK, "no NVIDIA GPU here"),
@@ -276,6 +269,10 @@ LOGS = "sudo gpud logs --component dockerd says more"
 DESKTOP = WSL2 | {"/mnt/wsl/docker-desktop/cli-tools/x": ""}
 OF_DESKTOP = report(dockerd_up(owner=Owner.DOCKER_DESKTOP))
 WELL = daemon('{"live-restore": null, "runtimes": null}')
+UNEXPECTED = "is not what dockerd expects"
+BROKEN = with_toolkit(ToolkitState.BROKEN, "r", "unloaded", "x")
+NO_DOCKERD = structs.replace(down("failed"), containers=NOT_YET.containers)
+NO_AGENT = report(agent=AgentReport("backoff", detail="code 3", fix="f"))
 
 FROM_ROOT: list[tuple[Check, Files, RootReport, Verdict, str, str | None]] = [
     (docker, LINUX, report(), OK, "20.10.24+dfsg1, kept by gpud", None),
@@ -284,43 +281,15 @@ FROM_ROOT: list[tuple[Check, Files, RootReport, Verdict, str, str | None]] = [
     (docker, LINUX, down("unresponsive", detail="x"), PROBLEM, "down: x", LOGS),
     (docker, LINUX, down("absent", owner=Owner.NONE, detail="none"), ADVICE, "none", "start dock"),
     (docker, LINUX, down("starting"), UNKNOWN, "starting", "ask again in a moment"),
-    (
-        docker,
-        LINUX | daemon('{"debug": true,}'),
-        report(),
-        PROBLEM,
-        "is not what dockerd expects",
-        None,
-    ),
-    (docker, LINUX | daemon("[]"), report(), PROBLEM, "is not what dockerd expects", None),
+    (docker, LINUX | daemon('{"debug": true,}'), report(), PROBLEM, UNEXPECTED, None),
+    (docker, LINUX | daemon("[]"), report(), PROBLEM, UNEXPECTED, None),
     (docker, LINUX | WELL, report(), OK, "", None),
     (docker, DESKTOP, OF_DESKTOP, ADVICE, "an engine too", None),
-    (
-        toolkit,
-        WSL2,
-        with_toolkit(ToolkitState.BROKEN, "r", "unloaded", "x"),
-        PROBLEM,
-        "unload",
-        "x",
-    ),
+    (toolkit, WSL2, BROKEN, PROBLEM, "unload", "x"),
     (toolkit, WSL2, NOT_YET, UNKNOWN, "not looked yet: gpud asks dockerd", None),
-    (
-        toolkit,
-        WSL2,
-        structs.replace(down("failed"), containers=NOT_YET.containers),
-        OK,
-        "no dockerd runs",
-        None,
-    ),
+    (toolkit, WSL2, NO_DOCKERD, OK, "no dockerd runs", None),
     (toolkit, WSL2, report(), OK, "gpud leaves dockerd alone", None),
-    (
-        gpud,
-        LINUX,
-        report(agent=AgentReport("backoff", detail="code 3", fix="f")),
-        PROBLEM,
-        "3",
-        "f",
-    ),
+    (gpud, LINUX, NO_AGENT, PROBLEM, "3", "f"),
 ]
 
 
@@ -344,11 +313,8 @@ def test_figures_that_grow_old_on_battery_are_meant_to(tmp_path: Path) -> None:
     document = {"health": {"agent": {"level": 0}}, "put_off": [skip]}
     resting = gpud.look(machine(tmp_path, LINUX, root=report(), agent=document))
     moment = time.strftime("%X", time.localtime(1_800_000_000.0))
-    expect(
-        resting,
-        OK,
-        f"1 probe is skipped on GPU 0: on battery: small probes at {moment}, large ones",
-    )
+    skipped = "1 probe is skipped on GPU 0: on battery: small probes at"
+    expect(resting, OK, f"{skipped} {moment}, large ones")
 
 
 @pytest.mark.parametrize(
