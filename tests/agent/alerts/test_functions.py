@@ -112,12 +112,14 @@ class Machine:
         self.lost += [after[subject] for subject in after if subject not in before]
         self.back += [before[subject] for subject in before if subject not in after]
 
-    def cuda(self, reason: Reason | None = None, *, devices: int = 1) -> Machine:
+    def cuda(self, reason: Reason | None = None, *, devices: int = 1, times: int = 1) -> Machine:
         failure = None if reason is None else Failure(reason, "cuInit says no", advice="mend it")
         listed = (DEVICE, OTHER)[:devices] if failure is None else ()
         taken = Inventory(listed, "12.8", failure=failure)
-        self.post(inventory_taken(taken, self.now.wall_s, self.mono_s))
-        return self.pass_s(60)
+        for _ in range(times):
+            self.post(inventory_taken(taken, self.now.wall_s, self.mono_s))
+            self.pass_s(60)
+        return self
 
     def run(self, *names: str, reason: Reason | None = None, gpu: str = DEVICE.uuid) -> Machine:
         for name in names:
@@ -196,25 +198,17 @@ def test_failures_in_quick_succession_wait_until_it_is_known_which_driver_it_is(
 
 def test_machine_that_never_had_it_never_loses_it() -> None:
     machine = Machine(nvml="library_missing")
-    for _ in range(9):
-        machine.cuda(Reason.LIBRARY_MISSING)
-    machine.cuda()
+    machine.cuda(Reason.LIBRARY_MISSING, times=9).cuda()
     for _ in range(9):
         machine.run("launch", reason=Reason.PTX_REJECTED).run("event", "triad")
     assert machine.losses == []
 
 
-def lasting(machine: Machine, reason: Reason) -> Machine:
-    for _ in range(4):
-        machine.cuda(reason)
-    return machine
-
-
 FAIL, BAD = Reason.INIT_FAILED, Reason.PTX_REJECTED
 CUDA, GPU = Subject("cuda"), Subject("cuda", DEVICE.uuid)
 STORIES: dict[str, tuple[Callable[[Machine], Machine], list[Any]]] = {
-    "two failures under the same driver": (lambda m: m.cuda(FAIL).cuda(FAIL), []),
-    "three of them": (lambda m: m.cuda(FAIL).cuda(FAIL).cuda(FAIL), [(CUDA, OLD, OLD)]),
+    "two failures under the same driver": (lambda m: m.cuda(FAIL, times=2), []),
+    "three of them": (lambda m: m.cuda(FAIL, times=3), [(CUDA, OLD, OLD)]),
     "a success in between": (lambda m: m.updated().cuda(FAIL).cuda().cuda(FAIL), []),
     "a probe that is refused while others work": (
         lambda m: m.updated().run("launch", reason=BAD).run("event").run("launch", reason=BAD),
@@ -231,7 +225,7 @@ STORIES: dict[str, tuple[Callable[[Machine], Machine], list[Any]]] = {
         [(GPU, OLD, NEW)],
     ),
     "failures right after a pause": (
-        lambda m: m.updated().resumed().cuda(FAIL).cuda(FAIL).well(),
+        lambda m: m.updated().resumed().cuda(FAIL, times=2).well(),
         [],
     ),
     "a hang under the same driver": (
@@ -247,7 +241,7 @@ STORIES: dict[str, tuple[Callable[[Machine], Machine], list[Any]]] = {
         [],
     ),
     **{
-        f"a driver that is {reason.value}": (partial(lasting, reason=reason), [])
+        f"a driver that is {reason.value}": (partial(Machine.cuda, reason=reason, times=4), [])
         for reason in (Reason.DEVICE_BUSY, Reason.NOT_READY, Reason.SPAWN_FAILED, Reason.KILLED)
     },
     "NVML silent for less than two minutes": (lambda m: m.silent(100), []),
@@ -280,8 +274,7 @@ def test_loss_ends_with_that_of_the_whole_when_well_without_it_or_when_nothing_t
     assert subjects(again.back) == [Subject("nvml")]
     again.pass_s(functions.UNTRIED_S)
     assert subjects(again.back) == [Subject("nvml"), GPU]
-    for _ in range(3):
-        machine.cuda(Reason.INIT_FAILED)
+    machine.cuda(Reason.INIT_FAILED, times=3)
     assert list(machine.state.lost) == [CUDA]
     assert set(subjects(machine.back)) == parts
 
@@ -294,8 +287,7 @@ def test_gpu_without_a_working_probe_is_a_single_loss_and_a_vanished_gpu_is_none
     machine.run("launch")
     assert subjects(machine.back) == [GPU]
     before = machine.run(*NAMES).losses
-    for _ in range(4):
-        machine.cuda(devices=1)
+    machine.cuda(devices=1, times=4)
     assert machine.losses == before  # that is told by the health of the devices
 
 
@@ -323,10 +315,10 @@ def test_container_that_fails_beside_a_good_run_is_lost() -> None:
 def test_restart_remembers_what_worked_and_what_is_lost() -> None:
     machine = Machine().well().restarted()
     machine.driver = NEW
-    machine.pass_s(20).cuda(Reason.INIT_FAILED).cuda(Reason.INIT_FAILED)
+    machine.pass_s(20).cuda(Reason.INIT_FAILED, times=2)
     assert machine.losses == [(Subject("cuda"), OLD, NEW)]
     again = machine.restarted()
-    again.pass_s(20).cuda(Reason.INIT_FAILED).cuda(Reason.INIT_FAILED).cuda(Reason.INIT_FAILED)
+    again.pass_s(20).cuda(Reason.INIT_FAILED, times=3)
     assert (again.losses, subjects(again.cuda().back)) == ([], [Subject("cuda")])
 
 

@@ -30,46 +30,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def drip(connection: socket.socket) -> None:
-    """Send a status line for ever, a byte at a time."""
-    connection.sendall(b"HTTP/1.1 200 O")
-    while True:
-        connection.sendall(b"K")
-        time.sleep(0.05)
-
-
-def continues(connection: socket.socket) -> None:
-    while True:
-        connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-        time.sleep(0.05)
-
-
 def never(connection: socket.socket) -> None:
     connection.recv(1)
 
 
-def garbage(connection: socket.socket) -> None:
-    connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+def repeats(head: bytes, piece: bytes, every_s: float = 0.05) -> Callable[[socket.socket], None]:
+    """Send a head and then the same for ever."""
 
-
-def endless(head: bytes) -> Callable[[socket.socket], None]:
     def answer(connection: socket.socket) -> None:
         connection.sendall(head)
-        for _ in range(1024):
-            connection.sendall(b"x" * (1 << 20))
+        while True:
+            connection.sendall(piece)
+            time.sleep(every_s)
 
     return answer
 
 
-GIGABYTE = endless(b"HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n")
-GIGABYTE_OF_HEAD = endless(b"HTTP/1.1 200 OK\r\nX: ")
-
-
-def slow_body(connection: socket.socket) -> None:
-    connection.sendall(b"HTTP/1.1 204 No\r\nTransfer-Encoding: chunked\r\n\r\n")
-    while True:
-        connection.sendall(b"1\r\nx\r\n")
-        time.sleep(0.05)
+MEGABYTE = b"x" * (1 << 20)
+LARGE_BODY = repeats(b"HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n", MEGABYTE, 0)
+ENDLESS_HEAD = repeats(b"HTTP/1.1 200 OK\r\nX: ", MEGABYTE, 0)
+SLOW_BODY = repeats(b"HTTP/1.1 204 No\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n")
+DRIP = repeats(b"HTTP/1.1 200 O", b"K")
+CONTINUES = repeats(b"", b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
 def test_receiver_that_does_not_listen_is_named_by_host_and_port_alone(tmp_path: Path) -> None:
@@ -114,7 +96,7 @@ def test_proxies_of_the_environment_are_not_used(
 
 @pytest.mark.parametrize(
     "answer",
-    [says("202 Accepted"), says("204 No Content"), GIGABYTE, slow_body],
+    [says("202 Accepted"), says("204 No Content"), LARGE_BODY, SLOW_BODY],
     ids=["202", "204", "a body of a gigabyte", "a body without an end"],
 )
 def test_any_2xx_is_a_delivery_whatever_follows(
@@ -135,10 +117,10 @@ ECHO = b"\x1b[31msecret echo"
         (says("404 Not Found", body=ECHO), "http_404", "answers 404"),
         (says("401 Unauthorized", body=ECHO), "http_401", "it wants other credentials"),
         (lambda connection: connection.close(), "hung_up", "hung up"),
-        (garbage, "bad_reply", "no HTTP"),
-        (GIGABYTE_OF_HEAD, "bad_reply", "no HTTP"),
+        (lambda c: c.sendall(b"SSH-2.0-OpenSSH_9.2\r\n"), "bad_reply", "no HTTP"),
+        (ENDLESS_HEAD, "bad_reply", "no HTTP"),
     ],
-    ids=["500", "404", "401", "hangs up", "garbage", "a head of a gigabyte"],
+    ids=["500", "404", "401", "hangs up", "garbage", "a head without an end"],
 )
 def test_what_is_not_2xx_is_a_failure_with_a_fix(
     answer: Callable[[socket.socket], None], reason: str, words: str, tmp_path: Path
@@ -161,7 +143,7 @@ def test_redirect_is_reported_and_not_followed(tmp_path: Path) -> None:
         assert elsewhere.requests == []
 
 
-@pytest.mark.parametrize("answer", [never, drip, continues])
+@pytest.mark.parametrize("answer", [never, DRIP, CONTINUES], ids=["never", "drip", "continues"])
 def test_one_deadline_ends_whatever_a_receiver_does(
     answer: Callable[[socket.socket], None], tmp_path: Path
 ) -> None:

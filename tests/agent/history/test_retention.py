@@ -73,41 +73,25 @@ def run_times(store: Store) -> list[float]:
     return [float(str(at)) for at in column(store, "SELECT finished_s FROM runs ORDER BY id")]
 
 
-def test_hour_is_rolled_up_once_another_has_begun(store: Store) -> None:
-    figures = [1e-5, 2e-5, 3e-5, 4e-5, 5e-5]
-    written(store, *(run(BEGUN_S + number, figure) for number, figure in enumerate(figures)))
+def test_hour_that_is_over_is_rolled_up_by_driver_and_version_without_flagged_runs(
+    store: Store,
+) -> None:
+    written(
+        store,
+        *(run(BEGUN_S + n, figure) for n, figure in enumerate((1e-5, 2e-5, 3e-5, 4e-5, 5e-5))),
+        run(BEGUN_S + 6, 9e-5, flags=(Flag.BUSY,)),
+        run(BEGUN_S + 7, 2e-5, driver_version="576.02"),
+        run(BEGUN_S + 8, 3e-5, driver_version=None, probe_version=2),
+    )
     assert summaries(store) == []
-    written(store, run(BEGUN_S + HOUR_S))
+    only_flagged = run(BEGUN_S + HOUR_S, 9e-5, flags=(Flag.LOW, Flag.COLD))
+    written(store, only_flagged, run(BEGUN_S + 2 * HOUR_S))
+    p10, p90 = pytest.approx(1.4e-5), pytest.approx(4.6e-5)
     assert summaries(store) == [
-        (BEGUN_S, "572.16", 1, 5, 0, 3e-5, pytest.approx(1.4e-5), pytest.approx(4.6e-5), 1e-5, 5e-5)
-    ]
-
-
-def test_flagged_runs_are_counted_and_no_figure_rests_on_them(store: Store) -> None:
-    written(
-        store,
-        run(BEGUN_S, 1e-5),
-        run(BEGUN_S + 1, 9e-5, flags=(Flag.BUSY,)),
-        run(BEGUN_S + HOUR_S, 9e-5, flags=(Flag.LOW, Flag.COLD)),
-        run(BEGUN_S + 2 * HOUR_S),
-    )
-    first, second = summaries(store)
-    assert first[3:] == (1, 1, 1e-5, 1e-5, 1e-5, 1e-5, 1e-5)
-    assert second[3:] == (0, 1, None, None, None, None, None)
-
-
-def test_drivers_and_versions_are_never_rolled_up_together(store: Store) -> None:
-    written(
-        store,
-        run(BEGUN_S, 1e-5),
-        run(BEGUN_S + 1, 2e-5, driver_version="576.02"),
-        run(BEGUN_S + 2, 3e-5, driver_version=None, probe_version=2),
-        run(BEGUN_S + HOUR_S),
-    )
-    assert [row[1:6] for row in summaries(store)] == [
-        ("", 2, 1, 0, 3e-5),
-        ("572.16", 1, 1, 0, 1e-5),
-        ("576.02", 1, 1, 0, 2e-5),
+        (BEGUN_S, "", 2, 1, 0, 3e-5, 3e-5, 3e-5, 3e-5, 3e-5),
+        (BEGUN_S, "572.16", 1, 5, 1, 3e-5, p10, p90, 1e-5, 5e-5),
+        (BEGUN_S, "576.02", 1, 1, 0, 2e-5, 2e-5, 2e-5, 2e-5, 2e-5),
+        (BEGUN_S + HOUR_S, "572.16", 1, 0, 1, None, None, None, None, None),
     ]
 
 

@@ -342,8 +342,10 @@ async def test_a_lost_gpu_is_missed_by_the_next_life_too_until_it_is_forgotten(
         agent.lists(listed("B"))
         health = agent.board.read().health["devices"]
         assert (health.level, health.reason) == (Level.FAILED, "gpu_vanished")
-        assert "card A, A" in (health.detail or "")
-        assert "1970-01-01 00:01" in (health.detail or "")  # since it was lost, not since now
+        since = "1970-01-01 00:01 UTC"  # since it was lost, not since now
+        assert health.detail == f"CUDA no longer offers GPU (card A, A) since {since}"
+        assert "gpud gpus forget A" in (health.fix or "")
+        assert agent.board.read().health["cuda"].level is Level.OK
         await agent.changes.forget({"A": agent.board.read().changes.expected["A"]}, uid=7)
         stored = (await agent.history.read(queries.gpu_events))[-1]
         assert (stored.kind, stored.body["uuid"], stored.body["uid"]) == (GPU_FORGOTTEN, "A", 7)

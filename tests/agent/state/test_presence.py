@@ -175,16 +175,6 @@ def test_what_nvml_has_shown_is_a_gpu_still_when_nvml_itself_is_gone() -> None:
     assert health_after(snapshot, Inventory(failure=MISSING)) == BROKEN
 
 
-@pytest.mark.parametrize("inventory", [listed("B"), listed("B", "C")])
-def test_a_gpu_of_an_earlier_life_that_is_gone_is_named(inventory: Inventory) -> None:
-    snapshot = inventory_taken(inventory, 86400.0 * 2)(machine(expected=("A", "B")))
-    health = snapshot.health["devices"]
-    assert (health.level, health.reason) == (Level.FAILED, "gpu_vanished")
-    assert health.detail == "CUDA no longer offers GPU (card A, A) since 1970-01-03 00:00 UTC"
-    assert "gpud gpus forget" in (health.fix or "")
-    assert snapshot.health["cuda"].level is Level.OK
-
-
 def test_a_gpu_that_windows_still_sees_is_not_gone_when_cuda_finds_no_device() -> None:
     before = machine(nvml="driver_not_loaded", expected=("A",))
     lost = inventory_taken(Inventory(failure=NONE), 2.0)(before)

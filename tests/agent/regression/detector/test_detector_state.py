@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from gpud.agent.regression.detector import (
     ENCODER,
-    ChangeKind,
     Detector,
     Direction,
     Observation,
@@ -156,21 +155,3 @@ def test_damaged_state_is_refused(before: str, after: str) -> None:
     assert before in body
     with pytest.raises(msgspec.MsgspecError):
         msgspec.json.decode(body.replace(before, after), type=Detector, dec_hook=decode_hook)
-
-
-def test_restart_after_every_sample_of_two_trials_changes_nothing() -> None:
-    through, broken = (Feed(noise=0.01) for _ in range(2))
-    for feed in (through, broken):
-        for at in range(620):
-            driver = "572.16" if at < 400 else "576.02" if at < 520 else "577.00"
-            slow = feed.rng.random() < (0.8 if driver == "576.02" else 0.1)
-            factor = (1.5 if slow else 1) * (1.16 if driver == "577.00" else 1)
-            feed.level(factor, 1, *((Flag.LOW,) if slow else ()), driver=driver)
-            if feed is broken and at >= 400:
-                feed.detector = reloaded(feed.detector)
-    assert broken.alarms == through.alarms
-    assert {(alarm.kind, alarm.new_driver) for alarm in through.alarms} >= {
-        (ChangeKind.SLOW_STATE, "576.02"),
-        (ChangeKind.DRIVER, "577.00"),
-    }
-    assert broken.detector == through.detector
