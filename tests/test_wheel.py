@@ -1,7 +1,8 @@
-"""What is inside the wheel that deploy/install builds: everything gpud reads, and nothing else."""
+"""What is committed, a top level one can read, and what of it is in the wheel: all gpud reads."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -10,7 +11,47 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / "gpud"
+TOP = {
+    *("gpud", "deploy", "tests", "docs", ".ci", "bashrc.snippet", "sudoers.snippet"),
+    *("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", ".gitignore"),
+    *("LICENSE", "SECURITY.md"),
+}
+OPTIONAL = {"benchmarks"}
+
+# Split, so that this file is not its own finding.
+FOREIGN = re.compile(
+    "|".join(
+        [
+            r"(?<![\w.-])/" + r"work/",
+            r"/tmp/" + r"helpers",
+            r"/home/" + r"(?!gpud\b|user\d*\b|someone\b)\w+/",
+            r"simple/" + r"\s*$",
+            r"(?:index|extra-index)-" + r"url\s*=",
+            r"https?://[\w.-]*" + r"(?:pypi|artifactory|artifactregistry|pkg\.dev)",
+        ]
+    ),
+    re.MULTILINE,
+)
+
+
+def committed(folder: str = ".") -> list[str]:
+    line = ["git", "ls-files", "-z", folder]
+    listed = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True)
+    names = listed.stdout.split("\0")
+    return [name for name in names if (ROOT / name).is_file()]  # not deleted here
+
+
+def test_the_top_level_holds_what_the_design_says_and_nothing_else() -> None:
+    top = {name.split("/")[0] for name in committed()}
+    assert top - OPTIONAL == TOP
+
+
+def test_no_committed_file_names_a_machine_or_a_package_index() -> None:
+    found = []
+    for name in committed():
+        text = (ROOT / name).read_text(errors="replace")
+        found += [f"{name}: {match[0].strip()}" for match in FOREIGN.finditer(text)]
+    assert found == []
 
 
 @pytest.fixture(scope="module")
@@ -28,21 +69,10 @@ def inside(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 
 def test_every_committed_file_of_the_package_is_in_the_wheel(inside: set[str]) -> None:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "gpud"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    committed = {name for name in listed.stdout.split("\0") if (ROOT / name).is_file()}
-    assert {name for name in committed if name.endswith(".ptx")}, "there are kernels to carry"
-    assert not committed - inside
-
-
-def test_every_kernel_that_the_probes_load_is_there_as_ptx(inside: set[str]) -> None:
-    sources = {path.stem for path in PACKAGE.glob("child/kernels/*.cu")}
-    assert sources
+    assert not set(committed("gpud")) - inside
+    sources = {path.stem for path in (ROOT / "gpud/child/kernels").glob("*.cu")}
+    assert sources, "there are kernels to carry"
     assert not [name for name in sources if f"gpud/child/kernels/{name}.ptx" not in inside]
-
-
-def test_every_page_of_an_alert_is_in_the_package(inside: set[str]) -> None:
     pages = {path.name for path in (ROOT / "docs/runbooks").iterdir()}
     assert pages
     assert {name.removeprefix("gpud/runbooks/") for name in inside if "/runbooks/" in name} == pages
