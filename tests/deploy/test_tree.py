@@ -1,19 +1,17 @@
-"""The new tree is tried before it takes the place of the old one."""
+"""The new tree is tried before it takes its place; the manifest survives an interruption."""
 
 from __future__ import annotations
 
+import resource
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from gpud.install import tree
+from gpud.install import manifest, tree
 from gpud.install.console import InstallError
 from gpud.install.setup import removed
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MANY = 500  # that it takes a while to remove
 
@@ -57,3 +55,47 @@ def test_a_tree_is_removed_although_what_was_interrupted_still_writes_there(
         until(lambda: len(list(folder.iterdir())) > MANY, "it to write")
         removed(folder)
         assert not folder.exists()
+
+
+@pytest.fixture
+def noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A manifest, from which an uninstallation knows what was made."""
+    file = tmp_path / "manifest"
+    monkeypatch.setattr(manifest, "MANIFEST", file)
+    return file
+
+
+def test_interruption_while_a_line_is_taken_out_loses_no_other_line(
+    noted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = "tree /opt/gpud\nwith apprise\n"
+    noted.write_text(lines)
+    write = Path.write_text
+
+    def interrupted(path: Path, text: str, **options: str) -> int:
+        write(path, text[:3], **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            manifest.forget("with apprise")
+    assert noted.read_text() == lines
+    manifest.forget("with apprise")
+    assert noted.read_text() == "tree /opt/gpud\n"
+    assert list(noted.parent.iterdir()) == [noted]
+
+
+def test_line_that_the_disk_has_no_room_for_is_not_written_by_halves(noted: Path) -> None:
+    """``file /etc`` out of ``file /etc/sudoers.d/gpud`` would be removed some day."""
+    noted.write_text("tree /opt/gpud\n")
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len("tree /opt/gpud\nfile /etc"), most))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            manifest.note("file /etc/sudoers.d/gpud")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+    assert manifest.lines() == ["tree /opt/gpud"]
+    manifest.note("file /etc/sudoers.d/gpud")
+    assert manifest.lines() == ["tree /opt/gpud", "file /etc/sudoers.d/gpud"]
