@@ -37,11 +37,13 @@ def written(home: Path, line: str) -> Path:
 
 
 @pytest.mark.parametrize(("code", "words"), [(0, "gpud ok"), (1, "gpud dockerd restarting (+1)")])
-def test_line_of_the_agent_is_printed_with_the_exit_code_of_status(
+def test_line_of_the_agent_is_printed_with_the_exit_code_of_status_while_gpud_runs(
     tmp_path: Path, code: int, words: str
 ) -> None:
     written(tmp_path, f"{time.time():.0f} {code} {words}\n")
     assert called(tmp_path, "status", "--short") == Ran(code, f"{words}\n", "")
+    (tmp_path / "run/gpud/root.pid").unlink()
+    assert called(tmp_path, "status", "--short") == Ran(3, "gpud is not running\n", "")
 
 
 @pytest.mark.parametrize(
@@ -51,15 +53,8 @@ def test_line_of_the_agent_is_printed_with_the_exit_code_of_status(
 )
 def test_line_that_is_not_of_now_is_not_shown(tmp_path: Path, line: str) -> None:
     written(tmp_path, line.format(now=int(time.time())))
-    ran = called(tmp_path, "status", "--short")
-    assert ran.code == 3
-    assert ran.out == "gpud runs, and its agent is starting\n"
-
-
-def test_gpud_that_does_not_run_is_3_although_its_line_is_fresh(tmp_path: Path) -> None:
-    written(tmp_path, f"{time.time():.0f} 0 gpud ok\n")
-    (tmp_path / "run/gpud/root.pid").unlink()
-    assert called(tmp_path, "status", "--short") == Ran(3, "gpud is not running\n", "")
+    starting = Ran(3, "gpud runs, and its agent is starting\n", "")
+    assert called(tmp_path, "status", "--short") == starting
 
 
 async def test_agent_writes_the_line_when_its_words_change_and_removes_it_at_its_end(

@@ -124,19 +124,13 @@ def test_each_key_does_what_the_last_row_says(tmp_path: Path) -> None:
         assert "Traceback" not in terminal.everything
 
 
-def test_alert_that_stands_first_is_acknowledged(tmp_path: Path) -> None:
+def test_first_alert_is_acknowledged_and_a_probe_is_chosen_run_and_told_of(tmp_path: Path) -> None:
     alert = decisions.alert()
-    feed = Feed(sent(alerts=[alert]))
-    with shown(tmp_path, feed) as (terminal, made):
+    with shown(tmp_path, Feed(sent(alerts=[alert]))) as (terminal, made):
         see(terminal, KEYS)
         terminal.send("a")
         see(terminal, f"acknowledged {alert['fingerprint'][:8]}")
         assert made.made == [(ALERT_ACKNOWLEDGED, alert["fingerprint"])]
-
-
-def test_probe_is_chosen_run_and_told_of(tmp_path: Path) -> None:
-    with shown(tmp_path, Feed()) as (terminal, _):
-        see(terminal, KEYS)
         terminal.send("p")
         see(terminal, "all probes")
         terminal.send("\x1b[F\x1b[A\x1b[A\r")  # two above the last
@@ -184,6 +178,7 @@ def test_restarted_agent_is_followed_again(tmp_path: Path) -> None:
         feed.latest = sent(pause="from the new one")
         agent.enter_context(serving.agent(tmp_path, decisions.snapshot(), watching=feed))
         see(terminal, "telemetry from the new one")
+        see(terminal, "Processes: |not known: telemetry from the new one")
         terminal.send("q")
         assert terminal.ended() == 0
 
@@ -195,12 +190,6 @@ def test_client_that_is_killed_is_gone_for_the_agent_too(tmp_path: Path) -> None
         assert feed.connected == 1
         os.kill(terminal.pid, signal.SIGKILL)
         until(lambda: feed.connected == 0, "the end of the fast telemetry")
-
-
-def test_what_is_not_asked_has_its_reason(tmp_path: Path) -> None:
-    with shown(tmp_path, Feed(sent(pause="every 10 s in WSL2"))) as (terminal, _):
-        see(terminal, "telemetry every 10 s in WSL2")
-        see(terminal, "Processes: |not known: telemetry every 10 s in WSL2")
 
 
 def test_without_an_agent_it_is_3_and_without_a_terminal_2(tmp_path: Path) -> None:
