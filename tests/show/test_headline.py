@@ -45,38 +45,26 @@ DEGRADED = {"nvml": health(1, 1100.0, detail="half")}
 FAILED = DEGRADED | {"dockerd": health(2, 1300.0, detail="gone", fix="gpud up")}
 WORSE = alert(severity="critical", summary="much slower", starts_s=1800.0)
 LOST = {name: health(2, detail="the GPU is lost") for name in ("cuda", "devices", "nvml")}
+LOST |= {"gate": health(1)}
 
 
 @pytest.mark.parametrize(
-    ("fields", "head", "more"),
+    ("fields", "head"),
     [
-        (
-            {"health": FAILED, "alerts": [alert()]},
-            ("failed", "Failed", 1300.0, "Docker: gone"),
-            1,
-        ),
-        (
-            {"health": DEGRADED, "alerts": [alert()]},
-            ("degraded", "Slower", 1500.0, "slower"),
-            1,
-        ),
-        ({"health": DEGRADED}, ("degraded", "Degraded", 1100.0, "NVML: half"), 0),
-        ({"alerts": [alert(name="x")]}, ("degraded", "Degraded", 1500.0, "slower"), 0),
-        ({"alerts": [alert(), WORSE]}, ("degraded", "Slower", 1500.0, "much slower"), 1),
-        (
-            {"health": LOST | {"gate": health(1)}},
-            ("failed", "Failed", SINCE_S, "the GPU is lost"),
-            1,
-        ),
+        ({"health": FAILED, "alerts": [alert()]}, ("failed", "Failed", 1300.0, "Docker: gone", 1)),
+        ({"health": DEGRADED, "alerts": [alert()]}, ("degraded", "Slower", 1500.0, "slower", 1)),
+        ({"health": DEGRADED}, ("degraded", "Degraded", 1100.0, "NVML: half", 0)),
+        ({"alerts": [alert(name="x")]}, ("degraded", "Degraded", 1500.0, "slower", 0)),
+        ({"alerts": [alert(), WORSE]}, ("degraded", "Slower", 1500.0, "much slower", 1)),
+        ({"health": LOST}, ("failed", "Failed", SINCE_S, "the GPU is lost", 1)),
     ],
     ids=["failure", "alert", "degraded", "other alert", "worst alert", "one cause"],
 )
 def test_failure_comes_before_an_alert_and_that_before_what_is_degraded(
-    fields: dict[str, Any], head: tuple[str, str, float, str], more: int
+    fields: dict[str, Any], head: tuple[str, str, float, str, int]
 ) -> None:
     shown = of(**fields)
-    assert shown[:4] == head
-    assert shown.more == more
+    assert (*shown[:4], shown.more) == head
 
 
 def test_machine_on_which_nothing_is_wrong_is_fine_since_the_last_trouble() -> None:
@@ -151,6 +139,8 @@ SLOW = {
     "seq": 9,
 }
 WORSE_COPY = SLOW | {"stream": {"gpu": None, "probe": "cpu_call", "mode": "call"}, "slowdown": 1.5}
+BOTH = {"alerts": [alert(evidence=[SLOW, WORSE_COPY]), alert()]}
+HOSTILE = "\x1b[2J`rm`$(a)#[b] \u202e\u00b5"
 HUNG = {"health": {"gpu": health(2, reason="hung")}, "state": "failed"}
 
 
@@ -164,21 +154,9 @@ HUNG = {"health": {"gpu": health(2, reason="hung")}, "state": "failed"}
         (HUNG | {"alerts": [alert()]}, "gpud gpu hung", True),
         ({"health": {"store": health(1)}, "state": "degraded"}, "gpud store degraded", True),
         ({"alerts": [alert(evidence=[SLOW])]}, "gpud GPU 3 12 % slower: launch submit", True),
-        (
-            {"alerts": [alert(evidence=[SLOW, WORSE_COPY]), alert()]},
-            "gpud CPU 50 % slower: cpu_call call (+1)",
-            True,
-        ),
-        (
-            {"alerts": [alert(summary="\x1b[2J`rm`$(a)#[b] \u202e\u00b5")]},
-            "gpud ??2J?rm??(a)??b? ?u",
-            True,
-        ),
-        (
-            {"alerts": [alert(summary="x" * 5000), alert()]},
-            f"gpud {'x' * 49}~ (+1)",
-            True,
-        ),
+        (BOTH, "gpud CPU 50 % slower: cpu_call call (+1)", True),
+        ({"alerts": [alert(summary=HOSTILE)]}, "gpud ??2J?rm??(a)??b? ?u", True),
+        ({"alerts": [alert(summary="x" * 5000), alert()]}, f"gpud {'x' * 49}~ (+1)", True),
     ],
 )
 def test_short_form_is_the_worst_in_harmless_letters_and_how_much_else(
