@@ -273,9 +273,7 @@ def evaluated(
     gone: tuple[StreamKey, ...] = (),
 ) -> Event:
     return lambda snapshot: _published(
-        snapshot,
-        now_s,
-        regression=with_streams(snapshot.regression, streams, units or {}, gone),
+        snapshot, now_s, regression=with_streams(snapshot.regression, streams, units or {}, gone)
     )
 
 

@@ -12,14 +12,7 @@ from gpud.agent.serve.refusals import Refused
 from gpud.agent.state.snapshot import PaceState, Snapshot
 from gpud.agent.telemetry import fields as catalogue
 from gpud.agent.telemetry.answers import Answer
-from gpud.core.alerts import (
-    DRIVER_REGRESSION,
-    Alert,
-    Cause,
-    Evidence,
-    Severity,
-    SinkState,
-)
+from gpud.core.alerts import DRIVER_REGRESSION, Alert, Cause, Evidence, Severity, SinkState
 from gpud.core.clock import Instant
 from gpud.core.health import Level
 from gpud.core.report import (
@@ -299,9 +292,7 @@ ROOT = RootReport(
             "unknown": 2,
         },
         last=KernelTrouble(
-            "message_lost",
-            "dxgvmb_send_create_process: create_process failed -75",
-            1_700_000_080.0,
+            "message_lost", "dxgvmb_send_create_process: create_process failed -75", 1_700_000_080.0
         ),
         recent={"message_lost": 1},
     ),

@@ -117,10 +117,7 @@ class Window(Screen):
 
 @contextlib.contextmanager
 def window(
-    argv: list[str],
-    rows: int = 24,
-    columns: int = 80,
-    environ: Mapping[str, str] | None = None,
+    argv: list[str], rows: int = 24, columns: int = 80, environ: Mapping[str, str] | None = None
 ) -> Iterator[Window]:
     """Start a program in a window of its own, and leave nothing of it."""
     shown = Window(argv, ENVIRONMENT | dict(environ or {}), rows, columns)

@@ -152,9 +152,7 @@ def test_what_is_installed_belongs_to_root_and_only_root_can_change_it(small: Ma
     assert b".gpud-new" not in compiled.read_bytes()
 
 
-def test_the_command_is_for_everybody_with_completion_and_man_page(
-    small: Machine,
-) -> None:
+def test_the_command_is_for_everybody_with_completion_and_man_page(small: Machine) -> None:
     said = small.well("setpriv", "--reuid=nobody", "--clear-groups", "gpud", "version")
     assert said.startswith("gpud ")
     for file, shell in {
@@ -237,11 +235,7 @@ def test_gpud_runs_afterwards_and_an_upgrade_restarts_it_but_neither_dockerd_nor
     with private_dockerd() as dockerd, fresh(shared, installed.changes) as made:
         made.well("mkdir", "-p", str(dockerd.root))
         made.well("mount", "-t", "tmpfs", "tmpfs", str(dockerd.root))
-        settings(
-            made,
-            free_port(),
-            **dockerd.settings(),
-        )
+        settings(made, free_port(), **dockerd.settings())
         before = (made.root / "etc/gpud/gpud.toml").read_bytes()
         said = made.well(*install(shared))
         assert (made.root / "etc/gpud/gpud.toml").read_bytes() == before
@@ -445,10 +439,7 @@ def test_a_tree_whose_python_a_distribution_upgrade_removed_is_built_anew(
 def test_a_home_in_the_callers_environment_and_a_taken_port_lead_nobody_astray(
     installed: Machine, shared: Path
 ) -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as taken,
-        fresh(shared, installed.changes) as made,
-    ):
+    with socket.create_server(("127.0.0.1", 0)) as taken, fresh(shared, installed.changes) as made:
         settings(made, taken.getsockname()[1])
         done = made.run(*install(shared), GPUD_HOME="/tmp/elsewhere", PYTHONPATH="/tmp/theirs")
         assert done.returncode == 0, done.stdout + done.stderr

@@ -6,14 +6,7 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from tests.deploy.installing import (
-    HOME,
-    RULE,
-    fresh,
-    install,
-    settings,
-    uninstall,
-)
+from tests.deploy.installing import HOME, RULE, fresh, install, settings, uninstall
 from tests.e2e.program import free_port
 
 if TYPE_CHECKING:

@@ -74,9 +74,7 @@ def file_of(uid: int, path: Path) -> Path:
     return path
 
 
-def test_uninstall_ends_the_processes_of_user_gpud_before_it_takes_their_files(
-    light: Path,
-) -> None:
+def test_uninstall_ends_the_processes_of_user_gpud_before_it_takes_their_files(light: Path) -> None:
     with with_state(light) as (made, state):
         python = (*AS_GPUD, "/usr/bin/python3", "-Ic")
         with (
@@ -126,9 +124,7 @@ def test_uninstall_signals_nothing_while_a_process_of_gpud_hangs_on_the_gpu_of_w
         assert state.stat().st_uid == 0
 
 
-def test_uninstall_changes_the_owner_of_no_file_behind_a_link(
-    light: Path,
-) -> None:
+def test_uninstall_changes_the_owner_of_no_file_behind_a_link(light: Path) -> None:
     with with_state(light) as (made, state):
         uid = state.stat().st_uid
         victim = file_of(1, made.root / "var/lib/victim")
@@ -160,9 +156,7 @@ def test_uninstall_changes_the_owner_of_no_file_behind_a_link(
         assert "\x1b" not in told
 
 
-def test_install_refuses_a_kept_state_that_uninstall_did_not_leave(
-    light: Path,
-) -> None:
+def test_install_refuses_a_kept_state_that_uninstall_did_not_leave(light: Path) -> None:
     with with_state(light) as (made, state):
         victim = file_of(0, made.root / "var/lib/victim")
         made.well("rm", "-r", "/var/lib/gpud/cuda-cache")

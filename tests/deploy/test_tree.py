@@ -44,9 +44,7 @@ def test_version_that_fails_is_refused_before_it_is_put_in_place(  # noqa: PLR09
         tree.check()
 
 
-def test_a_tree_is_removed_although_what_was_interrupted_still_writes_there(
-    tmp_path: Path,
-) -> None:
+def test_a_tree_is_removed_although_what_was_interrupted_still_writes_there(tmp_path: Path) -> None:
     folder = tmp_path / "gpud.gpud-new"
     folder.mkdir()
     writes = "i=0; while :; do i=$((i + 1)); : >$0/$i; done"

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.deploy.installing import (
-    HOME,
-    USER,
-    fresh,
-    install,
-    left_behind,
-    uninstall,
-)
+from tests.deploy.installing import HOME, USER, fresh, install, left_behind, uninstall
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -137,10 +137,7 @@ WSL_LIBRARIES, STRAY_LIBRARIES = "usr/lib/wsl/lib", "usr/lib/x86_64-linux-gnu"
 
 
 def with_libraries(
-    tree: Path,
-    *,
-    stray_first: bool | None = None,
-    agent: Mapping[str, Any],
+    tree: Path, *, stray_first: bool | None = None, agent: Mapping[str, Any]
 ) -> Machine:
     """A WSL2 with both libraries; a stray libcuda is first or second in the linker's cache."""
     order = [WSL_LIBRARIES, STRAY_LIBRARIES]

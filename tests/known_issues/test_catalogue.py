@@ -20,14 +20,7 @@ from gpud.known_issues.catalogue import (
     TextOrigin,
     catalogue,
 )
-from gpud.known_issues.matching import (
-    MachineFacts,
-    Relation,
-    explains,
-    matches,
-    patterns,
-    relation,
-)
+from gpud.known_issues.matching import MachineFacts, Relation, explains, matches, patterns, relation
 from tests.deploy.installing import loaded
 from tests.known_issues.frames import BOOT, HEALTHY
 

@@ -163,10 +163,7 @@ EITHER: dict[str, tuple[Callable[[], Document], list[str]]] = {
         ["The 250 GPU contexts of this boot are used up: the GPU is measured by `gpud probe`"],
     ),
     "idle GPU": (lambda: telemetry(throttle_reasons="idle"), ["slowed by nothing (idle)"]),
-    "unknown clocks": (
-        lambda: telemetry(name="RTX"),
-        ["no source tells: memory, use, power"],
-    ),
+    "unknown clocks": (lambda: telemetry(name="RTX"), ["no source tells: memory, use, power"]),
     "two humps and flags": (
         full,
         ["13 µs (75%) / 40 µs (25%)", "not compared: GPU in use, slow clocks"],

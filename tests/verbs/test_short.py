@@ -134,10 +134,7 @@ def test_prompt_of_the_documentation_shows_the_line_without_a_process(
     text = example(shell, path)
     assert len(text.splitlines()) == 2
     assert not re.search(r"\$\([^(]|`|(?<!\|)\|(?!\|)", text)  # nothing that starts a process
-    show = {
-        "bash": 'eval "$PROMPT_COMMAND"; echo "${PS1@P}"',
-        "zsh": 'read_gpud; print -P "$PS1"',
-    }
+    show = {"bash": 'eval "$PROMPT_COMMAND"; echo "${PS1@P}"', "zsh": 'read_gpud; print -P "$PS1"'}
     quiet = {"bash": ["--norc", "--noprofile"], "zsh": ["-f"]}
     done = subprocess.run(
         [shell, *quiet[shell], "-c", f"{text}\n{show[shell]}"],

@@ -147,9 +147,7 @@ def test_at_60_columns_nothing_is_lost_and_another_size_is_drawn_at_once(tmp_pat
         terminal.expect(r"\x1b\[60;1H(?:\x1b\[[\d;]+m)*" + re.escape(KEYS))
 
 
-def test_no_colour_and_no_letter_beyond_ascii_where_they_are_not_wanted(
-    tmp_path: Path,
-) -> None:
+def test_no_colour_and_no_letter_beyond_ascii_where_they_are_not_wanted(tmp_path: Path) -> None:
     feed = Feed()
     with shown(tmp_path, feed, NO_COLOR="1", LANG="C", LC_ALL="C") as (terminal, _):
         see(terminal, KEYS)
