@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpud.core.exposure import on_linux, on_wsl
 from gpud.core.proc import listening
-from gpud.core.text import escaped
+from gpud.core.text import escaped, rezoned
 from gpud.core.wsl import mounts_at, sections, switch
 
 TABLE = """\
@@ -36,6 +36,7 @@ def test_no_text_is_an_error_or_steers_a_terminal(text: str, port: int) -> None:
 def test_what_was_there_can_still_be_read() -> None:
     assert escaped("RTX\x1b[2J\n") == "RTX\\x1b[2J\\x0a"
     assert escaped("a\n\tb\x07", lines=True) == "a\n\tb\\x07"
+    assert rezoned("since 2023-13-45 10:00 UTC", str) == "since 2023-13-45 10:00 UTC"
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import structs
 
 from gpud.agent.regression.detector import Detector, Direction
 from gpud.agent.state.status import alert_report
-from gpud.core.alerts import DRIVER_REGRESSION, Alert, Cause, Evidence, Severity
-from gpud.core.sample import Unit
+from gpud.core.alerts import Cause
 from gpud.core.streams import StreamKey
 from gpud.document.machine import ListedGpu
 from tests.events import made
+from tests.snapshots import SLOWER
 
 if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
+    from gpud.core.alerts import Alert
 
 UUID = "GPU-11111111-aaaa"
 SUBMIT = StreamKey(UUID, "launch", "submit")
@@ -43,28 +45,13 @@ def stream(**changes: Any) -> dict[str, Any]:
 
 
 def made_alert(old: str = "572.16") -> Alert:
-    evidence = Evidence(
-        SUBMIT,
-        Unit.SECONDS,
-        "driver",
-        before=12.4e-6,
-        after=13.9e-6,
-        slowdown=1.121,
-        low=1.102,
-        high=1.139,
-        samples=25,
-        reference=1000,
-        since_s=NOW_S,
-        seq=7,
-    )
-    return Alert(
-        DRIVER_REGRESSION,
-        Severity.WARNING,
-        {"old": old, "new": "576.02"},
-        f"submission latency +12 % since driver {old} -> 576.02",
-        "",
-        NOW_S,
-        NOW_S,
+    evidence = structs.replace(SLOWER.evidence[0], stream=SUBMIT, since_s=NOW_S)
+    return structs.replace(
+        SLOWER,
+        labels={"old": old, "new": "576.02"},
+        summary=f"submission latency +12 % since driver {old} -> 576.02",
+        starts_s=NOW_S,
+        updated_s=NOW_S,
         evidence=(evidence,),
         causes=(Cause("driver", old, "576.02"),),
         fix="roll the driver back",
