@@ -6,7 +6,7 @@ import asyncio
 import json
 import sqlite3
 import sys
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,7 +38,7 @@ from tests.events import altered
 from tests.snapshots import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.sample import ProbeSpec
@@ -148,6 +148,15 @@ class Of(Rounds):
         return Turn(due, Pace.LARGE in self._paces)
 
 
+def paced(contexts: GpuContexts | Path, *, wsl2: bool = False, **settings: Any) -> Rounds:
+    """Rounds as an agent has them; the contexts of a boot without a budget by their folder."""
+    on_battery = settings.pop("on_battery", "seldom")
+    planned = plan(ScheduleSettings(**settings), wsl2=wsl2, on_battery=on_battery)
+    if isinstance(contexts, Path):
+        contexts = GpuContexts(contexts, "boot", None)
+    return Rounds(planned, contexts)
+
+
 class _Looks(Observer):
     """Conditions as the bench has them."""
 
@@ -235,12 +244,18 @@ class Bench:
         self.board = board = _Circumstances(self)
         return pipeline_of(self.settings, launcher, history, board, _Looks(self), self.now), history
 
+    @asynccontextmanager
+    async def pipeline(self) -> AsyncIterator[Pipeline]:
+        """An agent's pipeline, whose history is written to the end."""
+        pipeline, history = self.make()
+        yield pipeline
+        await history.close()
+
     def rounds(self, *paces: Pace) -> Snapshot:
         async def story() -> None:
-            pipeline, history = self.make()
-            for pace in paces:
-                await pipeline.round(Of(pace))
-            await history.close()
+            async with self.pipeline() as pipeline:
+                for pace in paces:
+                    await pipeline.round(Of(pace))
 
         asyncio.run(story())
         return self.board.read()

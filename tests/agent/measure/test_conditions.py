@@ -127,17 +127,6 @@ def test_uuid_that_is_withheld_is_no_gpus() -> None:
     assert conditions.of(readings, "unsupported", Power()) == Conditions(unread="no_such_gpu")
 
 
-values = st.one_of(st.floats(allow_nan=False), st.text(max_size=5), st.sampled_from(Absent))
-fields = st.sampled_from(["uuid", "pstate", "throttle_reasons", "memory_free_bytes", "name"])
-
-
-@given(st.lists(st.builds(Reading, st.integers(0, 3), fields, values, st.just("nvml"))))
-def test_conditions_of_any_readings_can_be_stored(readings: list[Reading]) -> None:
-    named = conditions.named("before", conditions.of(readings, "GPU-a", Power()))
-    assert all(isinstance(value, str | float | bool) for value in named.values())
-    assert all(not isinstance(value, Absent) for value in named.values())
-
-
 MAINS = {"type": "Mains", "online": "1"}
 UNPLUGGED = {"type": "Mains", "online": "0"}
 SOCKET = {"type": "USB", "online": "0", "scope": "System"}
@@ -180,22 +169,19 @@ def test_mains_or_battery_by_what_the_supplies_say(
     assert parsed(supplies).ac is ac
 
 
-def test_charge_is_that_of_all_the_machines_batteries() -> None:
-    both = {"BAT0": BATTERY, "BAT1": BATTERY | {"capacity": "40"}, "mouse": MOUSE}
-    power = parsed(both)
-    assert power.ac is False
-    assert power.battery_ratio == pytest.approx(0.6)
-
-
 @pytest.mark.parametrize(
-    ("capacity", "ratio"),
+    ("capacity", "others", "ratio"),
     [
-        *(("0", 0.0), ("5", 0.05), ("100", 1.0), ("", None), ("-5", None), ("101", None)),
-        *(("80.5", None), ("eighty", None), ("\u00b2", None), ("9" * 5000, None)),
+        *(("0", {}, 0.0), ("5", {}, 0.05), ("100", {}, 1.0)),
+        ("80", {"BAT1": BATTERY | {"capacity": "40"}, "mouse": MOUSE}, 0.6),
+        *((odd, {}, None) for odd in ("", "-5", "101", "80.5", "eighty", "\u00b2", "9" * 5000)),
     ],
 )
-def test_charge_of_a_battery_is_a_percentage_or_unknown(capacity: str, ratio: float | None) -> None:
-    assert parsed({"BAT0": BATTERY | {"capacity": capacity}}).battery_ratio == ratio
+def test_charge_of_all_the_machines_batteries_is_a_percentage_or_unknown(
+    capacity: str, others: dict[str, dict[str, str]], ratio: float | None
+) -> None:
+    power = parsed({"BAT0": BATTERY | {"capacity": capacity}, **others})
+    assert power.battery_ratio == (ratio and pytest.approx(ratio))
 
 
 supply_words = st.one_of(

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpud.agent.measure.gate import STARVED_S
-from gpud.agent.measure.gpu_contexts import GpuContexts
-from gpud.agent.measure.pace import Beat, Rounds, plan
+from gpud.agent.measure.pace import Beat
 from gpud.agent.state.snapshot import PaceState, ProbeKey
 from gpud.core.health import Level
 from gpud.core.sample import Pace, Skip
-from gpud.core.sections import GateSettings, ScheduleSettings
+from gpud.core.sections import GateSettings
 from gpud.core.settings import Settings
-from tests.agent.measure.rounds import BUSY, IDLE, Clocked, Of, runs
+from tests.agent.measure.rounds import BUSY, IDLE, Clocked, Of, paced, runs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,34 +35,21 @@ def test_busy_gpu_skips_its_own_small_probe_and_nothing_else(bench: Clocked) -> 
     assert bench.looked == [None, None, "GPU-0", "GPU-1", "GPU-1", "GPU-2"]
 
 
-def test_large_probe_is_skipped_beside_other_work_and_comes_in_the_next_round(
-    bench: Clocked,
-) -> None:
-    bench.looks = [BUSY, IDLE]
-    snapshot = bench.rounds(Pace.LARGE, Pace.LARGE)
-    assert snapshot.measure.skips == {("triad", Skip.GPU_BUSY): 1}
-    assert snapshot.measure.runs["triad"] == 1
-
-
 async def test_probe_that_is_skipped_is_due_in_the_next_round_of_the_schedule(
     bench: Clocked,
 ) -> None:
     bench.says(specs=[["launch", "cuda", "small"], ["triad", "cuda", "large"]])
     bench.looks = [BUSY]
-    pipeline, history = bench.make()
-    rounds = Rounds(
-        plan(ScheduleSettings(), wsl2=False, on_battery="seldom"),
-        GpuContexts(bench.folder, "", None),
-    )
-    await pipeline.round(rounds)
-    bench.looks = [IDLE]
-    rounds.paused(60.0)
-    await pipeline.round(rounds)
-    assert runs(bench) == ["launch GPU-0", "triad GPU-0"]
-    rounds.paused(60.0)
-    await pipeline.round(rounds)
-    assert runs(bench) == ["launch GPU-0"]
-    await history.close()
+    async with bench.pipeline() as pipeline:
+        rounds = paced(bench.folder)
+        await pipeline.round(rounds)
+        bench.looks = [IDLE]
+        rounds.paused(60.0)
+        await pipeline.round(rounds)
+        assert runs(bench) == ["launch GPU-0", "triad GPU-0"]
+        rounds.paused(60.0)
+        await pipeline.round(rounds)
+        assert runs(bench) == ["launch GPU-0"]
 
 
 class Sleeper(Clocked):
@@ -95,19 +81,16 @@ def test_gpu_rests_after_a_sleep_in_the_middle_of_a_round(
     assert snapshot.measure.skips == {("launch", Skip.RESUMED): 1}
 
 
-def test_gpuds_own_work_is_not_taken_for_anothers(bench: Clocked) -> None:
+@pytest.mark.parametrize("broken", [{}, {"broken": "vram_short"}], ids=["ran", "refused"])
+def test_gpuds_own_work_is_not_taken_for_anothers(bench: Clocked, broken: dict[str, str]) -> None:
     bench.step_s = 0.1
-    bench.looks = [IDLE, IDLE, BUSY, IDLE]  # around launch; before triad, and when the echo is over
-    snapshot = bench.rounds(Pace.SMALL, Pace.LARGE)
-    assert (snapshot.measure.skips, snapshot.measure.runs["triad"]) == ({}, 1)
-
-
-def test_run_that_the_child_refused_may_have_an_echo_too(bench: Clocked) -> None:
-    bench.step_s = 0.1
-    bench.says(broken="vram_short")
-    bench.looks = [IDLE, BUSY, IDLE]  # before launch; before triad, and when the echo is over
-    snapshot = bench.rounds(Pace.SMALL, Pace.LARGE)
-    assert {reason for _, reason in snapshot.measure.skips} == {Skip.VRAM_SHORT}
+    bench.says(**broken)
+    around_launch = [IDLE] if broken else [IDLE, IDLE]
+    bench.looks = [*around_launch, BUSY, IDLE]  # before triad, and when the echo is over
+    measure = bench.rounds(Pace.SMALL, Pace.LARGE).measure
+    reasons = {reason for _, reason in measure.skips}
+    assert reasons == ({Skip.VRAM_SHORT} if broken else set())
+    assert measure.runs["triad"] == (0 if broken else 1)
 
 
 @pytest.mark.parametrize(
@@ -144,46 +127,44 @@ async def test_probe_put_off_for_too_long_is_reported_until_it_runs(bench: Clock
     """A hang between refusals ends no row: nothing was measured."""
     bench.step_s = STARVED_S / 20
     bench.looks = [BUSY]
-    pipeline, history = bench.make()
-    for _ in range(3):
+    async with bench.pipeline() as pipeline:
+        for _ in range(3):
+            await pipeline.round(Of(Pace.SMALL))
+        await hang(pipeline)
+        pipeline._launcher.breaker = pipeline._launcher.breaker.after_end(time.monotonic())
+        assert "gate" not in bench.board.read().health
+        for _ in range(3):
+            await pipeline.round(Of(Pace.SMALL))
+        await hang(pipeline)
+        snapshot = bench.board.read()
+        assert snapshot.measure.skips == {
+            ("launch", Skip.GPU_BUSY): 6,
+            ("launch", Skip.BREAKER_OPEN): 2,
+        }
+        assert (snapshot.health["gate"].level, snapshot.health["gate"].reason) == (
+            Level.DEGRADED,
+            "starved",
+        )
+        pipeline._launcher.breaker = pipeline._launcher.breaker.after_end(time.monotonic())
+        bench.looks = [IDLE, IDLE, BUSY]
         await pipeline.round(Of(Pace.SMALL))
-    await hang(pipeline)
-    pipeline._launcher.breaker = pipeline._launcher.breaker.after_end(time.monotonic())
-    assert "gate" not in bench.board.read().health
-    for _ in range(3):
         await pipeline.round(Of(Pace.SMALL))
-    await hang(pipeline)
-    snapshot = bench.board.read()
-    assert snapshot.measure.skips == {
-        ("launch", Skip.GPU_BUSY): 6,
-        ("launch", Skip.BREAKER_OPEN): 2,
-    }
-    assert (snapshot.health["gate"].level, snapshot.health["gate"].reason) == (
-        Level.DEGRADED,
-        "starved",
-    )
-    pipeline._launcher.breaker = pipeline._launcher.breaker.after_end(time.monotonic())
-    bench.looks = [IDLE, IDLE, BUSY]
-    await pipeline.round(Of(Pace.SMALL))
-    await pipeline.round(Of(Pace.SMALL))
-    assert bench.board.read().health["gate"].level is Level.OK
-    await history.close()
+        assert bench.board.read().health["gate"].level is Level.OK
 
 
 async def test_probe_is_put_off_for_too_long_only_after_three_rounds_of_a_stretched_pace(
     bench: Clocked,
 ) -> None:
     bench.step_s, bench.looks = STARVED_S / 8, [BUSY]
-    pipeline, history = bench.make()
-    bench.board.publish(pace=PaceState(Beat(gpu_s=STARVED_S)))
-    began_s = bench.moment_s
-    while bench.moment_s < began_s + 2.5 * STARVED_S:
-        await pipeline.round(Of(Pace.SMALL))
-    assert "gate" not in bench.board.read().health
-    while bench.moment_s < began_s + 4.5 * STARVED_S:
-        await pipeline.round(Of(Pace.SMALL))
-    assert bench.board.read().health["gate"].reason == "starved"
-    await history.close()
+    async with bench.pipeline() as pipeline:
+        bench.board.publish(pace=PaceState(Beat(gpu_s=STARVED_S)))
+        began_s = bench.moment_s
+        while bench.moment_s < began_s + 2.5 * STARVED_S:
+            await pipeline.round(Of(Pace.SMALL))
+        assert "gate" not in bench.board.read().health
+        while bench.moment_s < began_s + 4.5 * STARVED_S:
+            await pipeline.round(Of(Pace.SMALL))
+        assert bench.board.read().health["gate"].reason == "starved"
 
 
 def test_battery_that_the_person_chose_is_no_starvation(bench: Clocked) -> None:
@@ -212,26 +193,22 @@ async def test_on_battery_nothing_asks_a_gpu_that_rests(
     plug(bench.folder, online=False)
     gate = GateSettings(on_battery=choice)
     bench.settings = Settings(gate=gate, sysroot=str(bench.folder))
-    pipeline, history = bench.make()
-    rounds = Rounds(
-        plan(ScheduleSettings(), wsl2=False, on_battery=choice),
-        GpuContexts(bench.folder, "", None),
-    )
-    await pipeline.round(rounds)
-    bench.calls()
-    bench.looked.clear()
-    rounds.paused(60.0)
-    await pipeline.round(rounds)
-    asked = [uuid for uuid in bench.looked if uuid is not None]
-    assert bool(asked) is not waits
-    put_off = bench.board.read().measure.put_off.get(ProbeKey("launch", 0))
-    assert (put_off is not None) is waits
-    if put_off is not None:
-        assert put_off.reason == Skip.ON_BATTERY
-        assert (put_off.next_s is not None) is (choice == "seldom")
-    assert any("GPU-" in call for call in bench.calls()) is not waits
-    plug(bench.folder, online=True)
-    rounds.paused(60.0)
-    await pipeline.round(rounds)
-    assert ProbeKey("launch", 0) not in bench.board.read().measure.put_off
-    await history.close()
+    async with bench.pipeline() as pipeline:
+        rounds = paced(bench.folder, on_battery=choice)
+        await pipeline.round(rounds)
+        bench.calls()
+        bench.looked.clear()
+        rounds.paused(60.0)
+        await pipeline.round(rounds)
+        asked = [uuid for uuid in bench.looked if uuid is not None]
+        assert bool(asked) is not waits
+        put_off = bench.board.read().measure.put_off.get(ProbeKey("launch", 0))
+        assert (put_off is not None) is waits
+        if put_off is not None:
+            assert put_off.reason == Skip.ON_BATTERY
+            assert (put_off.next_s is not None) is (choice == "seldom")
+        assert any("GPU-" in call for call in bench.calls()) is not waits
+        plug(bench.folder, online=True)
+        rounds.paused(60.0)
+        await pipeline.round(rounds)
+        assert ProbeKey("launch", 0) not in bench.board.read().measure.put_off

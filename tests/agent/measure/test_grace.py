@@ -21,14 +21,12 @@ if TYPE_CHECKING:
 
 UNKNOWN = ["", "nan 1.00\n", "inf 1.00\n", "-5 1.00\n", "a while", None]
 WSL2 = "5.15.167.4-microsoft-standard-WSL2"
-NOW = Instant(1000.0, 100.0)
+NOW, LONGEST = Instant(1000.0, 100.0), Instant(1080.0, 180.0)
 SEEN = {"uuid": "GPU-1", "name": "NVIDIA GeForce RTX 5090"}
 BLACKWELL, ADA = SEEN | {"compute_capability": "12.0"}, SEEN | {"compute_capability": "8.9"}
 
 
-def begins(
-    folder: Path, uptime: str | None, machine: dict[str, str], **gate: Any
-) -> Instant | None:
+def begins(folder: Path, uptime: str | None, kernel: str = WSL2, **gate: Any) -> Instant | None:
     """Give when GPU work begins on a machine with such a /proc/uptime."""
     if uptime is not None:
         (folder / "proc").mkdir()
@@ -36,24 +34,31 @@ def begins(
     settings = Settings(
         sysroot=str(folder), gate=GateSettings(**gate), paths=PathSettings(state=str(folder))
     )
-    return grace.gpu_from(settings, machine, NOW)
+    return grace.gpu_from(settings, {"kernel": kernel}, NOW)
 
 
 @pytest.mark.parametrize(
-    ("machine", "uptime", "expected"),
+    ("kernel", "uptime", "expected"),
     [
-        ({"kernel": WSL2}, "10.00 1.00\n", Instant(1080.0, 180.0)),
-        ({"kernel": WSL2}, "60.00 1.00\n", Instant(1030.0, 130.0)),
-        ({"kernel": WSL2}, "90.00 1.00\n", None),
-        *(({"kernel": WSL2}, unknown, None) for unknown in UNKNOWN),
-        ({"kernel": "6.1.0-13-amd64"}, "10.00 1.00\n", None),
-        ({"kernel": WSL2, "container": "1"}, "10.00 1.00\n", Instant(1080.0, 180.0)),
+        (WSL2, "10.00 1.00\n", LONGEST),
+        (WSL2, "60.00 1.00\n", Instant(1030.0, 130.0)),
+        (WSL2, "90.00 1.00\n", None),
+        *((WSL2, unknown, None) for unknown in UNKNOWN),
+        ("6.1.0-13-amd64", "10.00 1.00\n", None),
     ],
 )
+@pytest.mark.parametrize("history", [None, b"no database at all" * 100], ids=["none", "damaged"])
 def test_gpu_that_is_not_known_yet_is_left_alone_for_the_longest_in_wsl2_and_not_elsewhere(
-    machine: dict[str, str], uptime: str | None, expected: Instant | None, tmp_path: Path
+    kernel: str,
+    uptime: str | None,
+    expected: Instant | None,
+    history: bytes | None,
+    tmp_path: Path,
 ) -> None:
-    assert begins(tmp_path, uptime, machine) == expected
+    if history is not None:
+        (tmp_path / "gpud.db").write_bytes(history)
+    assert begins(tmp_path, uptime, kernel) == expected
+    assert not (tmp_path / "gpud.db-wal").exists()
 
 
 @pytest.mark.parametrize(
@@ -72,7 +77,7 @@ def test_gpu_that_is_not_known_yet_is_left_alone_for_the_longest_in_wsl2_and_not
 )
 def test_gpu_that_the_catalogue_names_is_left_alone_for_longer(
     events: list[tuple[str, dict[str, Any]]],
-    gate: dict[str, float],
+    gate: dict[str, Any],
     after_s: float | None,
     tmp_path: Path,
 ) -> None:
@@ -80,13 +85,7 @@ def test_gpu_that_the_catalogue_names_is_left_alone_for_longer(
         entries = [Entry(float(at_s), kind, body) for at_s, (kind, body) in enumerate(events)]
         store.write(records.write_events, entries)
     expected = None if after_s is None else Instant(1000.0 + after_s, 100.0 + after_s)
-    assert begins(tmp_path, "10.00 1.00\n", {"kernel": WSL2}, **gate) == expected
-
-
-def test_history_that_cannot_be_read_knows_no_gpu(tmp_path: Path) -> None:
-    (tmp_path / "gpud.db").write_bytes(b"no database at all" * 100)
-    assert begins(tmp_path, "10.00 1.00\n", {"kernel": WSL2}) == Instant(1080.0, 180.0)
-    assert not (tmp_path / "gpud.db-wal").exists()
+    assert begins(tmp_path, "10.00 1.00\n", **gate) == expected
 
 
 @pytest.mark.parametrize("uptime", UNKNOWN)

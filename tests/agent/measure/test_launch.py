@@ -20,11 +20,10 @@ import pytest
 
 from gpud.agent import children
 from gpud.agent.measure import launch, served
-from gpud.agent.measure.breaker import Breaker, State
+from gpud.agent.measure.breaker import FIRST_REST_S, LONGEST_REST_S, Breaker, State
 from gpud.agent.measure.launch import Launcher, LaunchRefused
 from gpud.agent.state.board import Board
 from gpud.child.probes import peer_copy, triad
-from gpud.core.errors import WireError
 from gpud.core.sample import Backend, Device, Job, Pace, ProbeSpec, Reason, RunReport, Skip, Unit
 from gpud.core.sections import GateSettings
 from gpud.core.settings import Settings
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 REPORT = json.dumps({"probe": "launch", "backend": "cuda", "conditions": {"n": 1}})
 GOOD = f"print({REPORT!r})"
-ACROSS_PIPES = f"{REPORT[:-1]}, " + '"later": "' + "x" * 200_000 + '"}'
 
 
 def spec(
@@ -74,11 +72,6 @@ async def test_child_that_listed_the_gpus_and_never_ends_is_a_hang_of_the_driver
     assert (await made.inventory(Job())).failure is None
     assert made.standing.state is State.OPEN
     made.close()
-
-
-def assert_nothing_left(pid_file: Path) -> None:
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(pid_file.read_text()), 0)
 
 
 def all_reaped() -> bool:
@@ -206,7 +199,8 @@ def test_hanging_child_is_killed_once_after_the_deadline_and_leaves_no_process(
     assert report.failure is not None
     assert report.failure.reason is Reason.HUNG
     assert "killed once" in report.failure.detail
-    assert_nothing_left(tmp_path / "pid")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 async def refused(work: Coroutine[Any, Any, object]) -> Skip:
@@ -352,22 +346,18 @@ def test_lock_lives_as_long_as_the_child_though_its_parent_was_killed(tmp_path: 
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 
-def test_listing_that_fails_says_why(tmp_path: Path) -> None:
-    with pytest.raises(WireError, match="no such module"):
-        asyncio.run(launcher(tmp_path, "raise SystemExit('no such module')").specs())
-
-
-def test_document_larger_than_a_pipe_arrives_whole(tmp_path: Path) -> None:
-    (tmp_path / "document").write_text(ACROSS_PIPES)
-    script = f"print(open({str(tmp_path / 'document')!r}).read())"
-    assert run(tmp_path, script).failure is None
-
-
-def test_grandchild_that_keeps_the_pipe_open_delays_nothing(tmp_path: Path) -> None:
+def test_document_larger_than_a_pipe_arrives_whole_though_a_grandchild_keeps_the_pipe_open(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "document").write_text(f'{REPORT[:-1]}, "later": "{"x" * 200_000}"}}')
     script = (
-        "import os, time, pathlib\nprint(" + repr(REPORT) + ", flush=True)\n"
-        f"pid = os.fork()\nif pid == 0: time.sleep(600)\n"
-        f"pathlib.Path({str(tmp_path)!r}, 'pid').write_text(str(pid))\nos._exit(0)"
+        "import os, pathlib, time\n"
+        f"folder = pathlib.Path({str(tmp_path)!r})\n"
+        "print((folder / 'document').read_text(), flush=True)\n"
+        "pid = os.fork()\n"
+        "if pid == 0: time.sleep(600)\n"
+        "(folder / 'pid').write_text(str(pid))\n"
+        "os._exit(0)"
     )
     try:
         report = run(tmp_path, script)
@@ -395,3 +385,28 @@ def test_job_says_how_much_memory_stays_free(
     assert (job.peer, (job.peer_free_min_bytes, job.peer_stays_free_bytes)) == ("GPU-2", twice)
     job = served.job_of(settings, triad.SPEC)
     assert (job.gpu, job.free_min_bytes, job.stays_free_bytes) == (None, 0, 0)
+
+
+def test_hangs_in_a_row_stop_gpu_work_for_five_minutes_doubling_to_an_hour() -> None:
+    breaker, rests = Breaker(), []
+    for _ in range(6):
+        breaker = breaker.after_hang(1000.0)
+        rests.append(breaker.retry_at_s - 1000.0)
+        assert not breaker.allows(breaker.retry_at_s - 0.001)
+        assert breaker.allows(breaker.retry_at_s)
+    assert rests == [300, 600, 1200, 2400, 3600, 3600]
+    closed = breaker.after_end(0.0)
+    assert closed.allows(0.0)
+    assert closed.after_hang(0.0).retry_at_s == FIRST_REST_S
+
+
+def test_subject_that_hung_decides_unless_it_stays_away_for_the_longest_rest() -> None:
+    opened = Breaker().after_hang(0.0, "launch")
+    listed = opened.begun().after_end(FIRST_REST_S, "inventory")
+    assert listed.state(FIRST_REST_S) is State.HALF_OPEN
+    again = listed.begun().after_hang(FIRST_REST_S, "launch")
+    assert again.retry_at_s == FIRST_REST_S + 2 * FIRST_REST_S
+    assert again.after_end(again.retry_at_s, "launch") == Breaker()
+    over_s = FIRST_REST_S + LONGEST_REST_S
+    assert opened.after_end(over_s - 1, "triad").state(FIRST_REST_S) is State.HALF_OPEN
+    assert opened.after_end(over_s, "triad") == Breaker()

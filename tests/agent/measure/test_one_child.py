@@ -88,24 +88,21 @@ def good(reports: Sequence[RunReport]) -> list[bool]:
 async def test_held_launcher_needs_one_process_and_one_context_for_all_runs_on_a_gpu(
     tmp_path: Path,
 ) -> None:
+    """A wait for throughput gives up the core, and one for latency does not."""
     rig = Rig(tmp_path)
     async with rig.launcher.held():
         first = [await rig.run(cpu_call.SPEC, None)]
         inventory = await rig.launcher.inventory(Job(cuda_library=str(rig.library)))
         assert len(inventory.devices) == 2
-        first += [await rig.run(spec) for spec in (launch.SPEC, event.SPEC, small_copy.SPEC)]
-        assert CLOSED not in (calls := rig.calls())
-    assert good(first) == [True] * 4
-    assert (calls.count("cuInit"), calls.count(OPENED)) == (1, 1)
-    assert rig.calls().count(CLOSED) == 1
-    assert (rig.children, rig.contexts.used) == (1, 1)
-
-
-async def test_next_gpu_has_a_child_of_its_own(tmp_path: Path) -> None:
-    rig = Rig(tmp_path)
-    async with rig.launcher.held():
-        reports = [await rig.run(event.SPEC, gpu) for gpu in (GPU, GPU, OTHER_GPU, OTHER_GPU)]
-    assert good(reports) == [True] * 4
+        specs = (launch.SPEC, triad.SPEC, event.SPEC, small_copy.SPEC)
+        first += [await rig.run(spec) for spec in specs]
+        calls = rig.calls()
+        assert (calls.count("cuInit"), calls.count(OPENED), calls.count(CLOSED)) == (1, 1, 0)
+        assert (rig.children, rig.contexts.used) == (1, 1)
+        second = [await rig.run(event.SPEC, OTHER_GPU) for _ in range(2)]
+    assert good(first + second) == [True] * 7
+    waits = [report.conditions["sync"] for report in first[1:4]]
+    assert waits == ["spin", "blocking", "spin"]
     order = [name for name in rig.calls() if name in {OPENED, CLOSED}]
     assert order == [OPENED, CLOSED] * 2
     assert (rig.children, rig.contexts.used) == (2, 2)
@@ -114,18 +111,21 @@ async def test_next_gpu_has_a_child_of_its_own(tmp_path: Path) -> None:
 async def test_child_has_a_context_on_a_second_gpu_only_while_it_copies_there(
     tmp_path: Path,
 ) -> None:
+    """And takes none from the second GPU's own probes."""
     rig = Rig(tmp_path)
+    rig.contexts.budget = 100
     async with rig.launcher.held():
         reports = [
             await rig.run(event.SPEC),
-            await rig.run(small_peer_copy.SPEC, peer=OTHER_GPU),
-            await rig.run(small_peer_copy.SPEC, peer=OTHER_GPU),
+            *[await rig.run(small_peer_copy.SPEC, peer=OTHER_GPU) for _ in range(3)],
             await rig.run(event.SPEC),
         ]
-    assert good(reports) == [True] * 4
+        assert rig.children == 1
+        reports.append(await rig.run(event.SPEC, OTHER_GPU))
+    assert good(reports) == [True] * 6
     order = [name for name in rig.calls() if name in {OPENED, CLOSED}]
-    assert order == [OPENED, OPENED, CLOSED, OPENED, CLOSED, CLOSED]
-    assert (rig.children, rig.contexts.used) == (1, 3)
+    assert order == [OPENED, *[OPENED, CLOSED] * 3, CLOSED, OPENED, CLOSED]
+    assert rig.contexts.used == 5
 
 
 async def test_hang_of_a_copy_between_two_gpus_closes_both(tmp_path: Path) -> None:
@@ -150,15 +150,6 @@ async def test_copy_between_two_gpus_makes_no_context_that_the_budget_has_not(
             await rig.run(small_peer_copy.SPEC, peer=OTHER_GPU)
     assert refused.value.skip is Skip.CONTEXTS_SPENT
     assert rig.contexts.used == 1
-
-
-async def test_copies_to_a_gpu_take_no_context_from_its_own_probes(tmp_path: Path) -> None:
-    rig = Rig(tmp_path)
-    rig.contexts.budget = 100
-    async with rig.launcher.held():
-        copies = [await rig.run(small_peer_copy.SPEC, peer=OTHER_GPU) for _ in range(3)]
-        assert good([*copies, await rig.run(event.SPEC, OTHER_GPU)]) == [True] * 4
-    assert rig.contexts.used == 5
 
 
 async def test_reference_whose_blas_has_one_thread_shares_no_process_with_the_crossover(
@@ -232,34 +223,22 @@ async def test_run_has_the_memory_of_the_one_before_at_its_disposal(tmp_path: Pa
     assert peaks != {0}
 
 
-async def test_run_is_refused_before_it_takes_memory_of_which_too_little_is_free(
-    tmp_path: Path,
-) -> None:
-    free_bytes = 256 << 20
-    rig = Rig(tmp_path, f"device.0.free_mem {free_bytes}")
-    async with rig.launcher.held():
-        short = await rig.run(triad.SPEC, free_min_bytes=free_bytes + 1)
-        taken = rig.calls().count("cuMemAlloc_v2")
-        enough = await rig.run(triad.SPEC, free_min_bytes=free_bytes)
-    assert short.failure is not None
-    assert short.failure.reason is Reason.VRAM_SHORT
-    assert str(free_bytes) in short.failure.detail
-    assert (taken, good([enough])) == (0, [True])
-    assert (rig.children, rig.contexts.used) == (1, 1)
-
-
 async def test_run_takes_no_memory_that_has_to_stay_free(tmp_path: Path) -> None:
     free_bytes = 256 << 20
     rig = Rig(tmp_path, f"device.0.free_mem {free_bytes}")
     async with rig.launcher.held():
-        peak_bytes = (await rig.run(triad.SPEC)).vram_peak_bytes
+        short = [await rig.run(triad.SPEC, free_min_bytes=free_bytes + 1)]
+        assert "cuMemAlloc_v2" not in rig.calls(), "it is refused before"
+        enough = [await rig.run(triad.SPEC, free_min_bytes=free_bytes)]
+        peak_bytes = enough[0].vram_peak_bytes
         assert peak_bytes
         least_bytes = free_bytes - peak_bytes
-        fits = await rig.run(triad.SPEC, stays_free_bytes=least_bytes)
-        short = await rig.run(triad.SPEC, stays_free_bytes=least_bytes + 1)
-    assert good([fits]) == [True]
-    assert short.failure is not None
-    assert short.failure.reason is Reason.VRAM_SHORT
+        enough.append(await rig.run(triad.SPEC, stays_free_bytes=least_bytes))
+        short.append(await rig.run(triad.SPEC, stays_free_bytes=least_bytes + 1))
+    assert good(enough) == [True] * 2
+    failures = [report.failure for report in short if report.failure]
+    assert [failure.reason for failure in failures] == [Reason.VRAM_SHORT] * 2
+    assert str(free_bytes) in failures[0].detail
     assert (rig.children, rig.contexts.used) == (1, 1)
 
 
@@ -291,15 +270,6 @@ async def test_cold_modes_are_measured_in_a_new_context_only(tmp_path: Path) -> 
     assert gaps == dict.fromkeys(launch.FIRST, Reason.NOT_COLD)
     assert {sample.mode for sample in second.samples} | set(gaps) == set(launch.SPEC.modes)
     assert second.conditions["context_s"] is None
-
-
-async def test_throughput_wait_gives_up_the_core_and_a_latency_wait_does_not(
-    tmp_path: Path,
-) -> None:
-    rig = Rig(tmp_path)
-    async with rig.launcher.held():
-        reports = [await rig.run(spec) for spec in (launch.SPEC, triad.SPEC, event.SPEC)]
-    assert [report.conditions["sync"] for report in reports] == ["spin", "blocking", "spin"]
 
 
 async def test_cancelled_holder_leaves_the_child_to_end_by_itself(tmp_path: Path) -> None:

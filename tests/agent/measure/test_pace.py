@@ -8,13 +8,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpud.agent.measure.gpu_contexts import GpuContexts
-from gpud.agent.measure.pace import Beat, Rounds, Turn, plan, stretch
+from gpud.agent.measure.pace import Beat, Rounds, Turn, plan
 from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 from gpud.core.sections import ScheduleSettings
+from tests.agent.measure.rounds import paced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -197,10 +196,7 @@ def test_large_probes_rotate_within_their_share_of_the_gpu(
     wsl2: bool,  # noqa: FBT001
     cost_s: float,
 ) -> None:
-    rounds = Rounds(
-        plan(ScheduleSettings(context_budget=0), wsl2=wsl2, on_battery="seldom"),
-        GpuContexts(tmp_path, "boot", None),
-    )
+    rounds = paced(tmp_path, wsl2=wsl2, context_budget=0)
     large = LARGE if wsl2 else (*LARGE, spec("peer_copy", Pace.LARGE, every=4))
     costs_s: dict[str, float] = {}  # none is known before the first run
     moments: dict[str, list[float]] = {probe.name: [] for probe in large}
@@ -219,10 +215,7 @@ def test_large_probes_rotate_within_their_share_of_the_gpu(
 
 
 def test_large_interval_that_is_set_is_kept_whatever_it_costs(tmp_path: Path) -> None:
-    schedule = ScheduleSettings(large_interval_s=300.0)
-    rounds = Rounds(
-        plan(schedule, wsl2=False, on_battery="seldom"), GpuContexts(tmp_path, "boot", None)
-    )
+    rounds = paced(tmp_path, large_interval_s=300.0)
     due = [begin(rounds, (TRIAD,), 60.0 * minute, {"triad": 1.0}).probes for minute in range(11)]
     assert [minute for minute, probes in enumerate(due) if probes] == [0, 5, 10]
 
@@ -231,10 +224,7 @@ def test_large_interval_that_is_set_is_kept_whatever_it_costs(tmp_path: Path) ->
 def test_large_probe_that_is_skipped_stays_due_and_costs_nothing(
     tmp_path: Path, skipped_h: int
 ) -> None:
-    rounds = Rounds(
-        plan(ScheduleSettings(), wsl2=False, on_battery="seldom"),
-        GpuContexts(tmp_path, "boot", None),
-    )
+    rounds = paced(tmp_path)
     costs_s = {probe.name: 0.3 for probe in LARGE}
     begin(rounds, LARGE, 10.0, costs_s)
     minutes = range(240, 240 + 60 * skipped_h)
@@ -248,10 +238,7 @@ def test_large_probe_that_is_skipped_stays_due_and_costs_nothing(
 
 
 def test_probe_of_two_gpus_costs_as_much_as_of_one(tmp_path: Path) -> None:
-    rounds = Rounds(
-        plan(ScheduleSettings(), wsl2=False, on_battery="seldom"),
-        GpuContexts(tmp_path, "boot", None),
-    )
+    rounds = paced(tmp_path)
     begin(rounds, (TRIAD,), 0.0)
     for at_s in (900.0, 1800.0):
         (probe,) = rounds.begin((TRIAD,), at_s, {"triad": 0.5}, on_battery=False).probes
@@ -261,10 +248,7 @@ def test_probe_of_two_gpus_costs_as_much_as_of_one(tmp_path: Path) -> None:
 
 
 def test_pause_of_the_machine_makes_due_what_it_made_late(tmp_path: Path) -> None:
-    rounds = Rounds(
-        plan(ScheduleSettings(), wsl2=False, on_battery="seldom"),
-        GpuContexts(tmp_path, "boot", None),
-    )
+    rounds = paced(tmp_path)
     assert begin(rounds, PROBES, 10.0).probes == list(PROBES)
     assert begin(rounds, PROBES, 20.0).probes == []
     rounds.paused(600.0)
@@ -280,8 +264,7 @@ def test_pause_of_the_machine_makes_due_what_it_made_late(tmp_path: Path) -> Non
 def test_on_battery_the_gpu_takes_part_as_often_as_the_person_chose(
     tmp_path: Path, choice: str, minutes: int | None
 ) -> None:
-    made = plan(ScheduleSettings(), wsl2=False, on_battery=choice)
-    rounds = Rounds(made, GpuContexts(tmp_path, "boot", None))
+    rounds = paced(tmp_path, on_battery=choice)
     turns = {
         minute: begin(rounds, PROBES, minute * MINUTE_S, on_battery=True) for minute in range(46)
     }
@@ -349,11 +332,3 @@ def test_interval_that_is_published_is_the_next_one_also_where_it_is_stretched(
     assert published_s[:-1] == gaps(machine.made_s)[1:]
     assert {600.0, 1200.0, 1800.0, HOUR_S} <= set(published_s)
     assert machine.rounds.beat().run_s(TRIAD) == published_s[-1]
-
-
-@given(st.integers(1, 10_000), st.integers(0, 20_000))
-def test_stretch_begins_at_half_and_never_falls(budget: int, used: int) -> None:
-    used = min(used, budget - 1)
-    assert (stretch(budget, used) > 1) == (used > budget / 2)
-    assert stretch(budget, used) <= stretch(budget, used + 1)
-    assert stretch(None, used) == 1

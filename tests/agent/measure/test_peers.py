@@ -73,33 +73,25 @@ def test_second_gpu_may_look_busy_with_the_copy_itself(bench: Clocked) -> None:
     assert (measure.runs[COPY], measure.skips) == (2, {})
 
 
-async def test_figures_go_with_the_second_gpu(bench: Bench) -> None:
+async def test_figures_go_with_the_second_gpu_and_stay_while_cuda_cannot_list_the_gpus(
+    bench: Bench,
+) -> None:
+    both = Of(Pace.SMALL, Pace.LARGE)
     bench.says(specs=SPECS, gpus=2)
-    pipeline, history = bench.make()
-    for _ in range(2):
-        await pipeline.round(Of(Pace.SMALL, Pace.LARGE))
-    assert {key for key in bench.board.read().measure.probes if key.probe == COPY} == {
-        ProbeKey(COPY, 0),
-        ProbeKey(COPY, 1),
-    }
-    bench.says(specs=SPECS, gpus=1)
-    await pipeline.round(Of(Pace.SMALL, Pace.LARGE))
-    measure = bench.board.read().measure
-    assert {key.probe for key in measure.probes} == {"launch"}
-    assert measure.runs[COPY] == 2, "which a counter may not forget"
-    await history.close()
-
-
-async def test_copies_stay_among_the_probes_while_cuda_cannot_list_the_gpus(bench: Bench) -> None:
-    bench.says(specs=SPECS, gpus=2)
-    pipeline, history = bench.make()
-    for _ in range(2):
-        await pipeline.round(Of(Pace.SMALL, Pace.LARGE))
-    before = bench.board.read().measure
-    bench.says(specs=SPECS, gpus=0, failure={"reason": "slow_start", "detail": "d"})
-    await pipeline.round(Of(Pace.SMALL, Pace.LARGE))
-    after = bench.board.read().measure
-    assert after.inventory is not None
-    assert after.inventory.failure is not None
-    assert after.specs == before.specs, "or alerts of these copies would end"
-    await history.close()
+    async with bench.pipeline() as pipeline:
+        for _ in range(2):
+            await pipeline.round(both)
+        before = bench.board.read().measure
+        copies = {ProbeKey(COPY, 0), ProbeKey(COPY, 1)}
+        assert {key for key in before.probes if key.probe == COPY} == copies
+        bench.says(specs=SPECS, gpus=0, failure={"reason": "slow_start", "detail": "d"})
+        await pipeline.round(both)
+        unlisted = bench.board.read().measure
+        assert unlisted.inventory is not None
+        assert unlisted.inventory.failure is not None
+        assert unlisted.specs == before.specs, "or alerts of these copies would end"
+        bench.says(specs=SPECS, gpus=1)
+        await pipeline.round(both)
+        measure = bench.board.read().measure
+        assert {key.probe for key in measure.probes} == {"launch"}
+        assert measure.runs[COPY] == 2, "which a counter may not forget"

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpud.agent.measure.gpu_contexts import NAME, GpuContexts
-from gpud.agent.measure.pace import Rounds, plan
 from gpud.core.health import Level
 from gpud.core.sample import Backend, Pace, Reason, Skip
-from gpud.core.sections import ProbeSettings, ScheduleSettings
+from gpud.core.sections import ProbeSettings
 from gpud.core.settings import Settings
-from tests.agent.measure.rounds import SPECS, Bench, Of, runs
+from tests.agent.measure.rounds import SPECS, Bench, Of, paced, runs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,12 +78,9 @@ async def test_when_the_contexts_are_spent_a_round_ends_on_the_one_it_has_and_th
     bench: Bench,
 ) -> None:
     bench.contexts = GpuContexts(bench.folder, "boot", 1)
-    pipeline, history = bench.make()
-    for _ in range(2):  # each of an agent that has just started
-        await pipeline.round(
-            Rounds(plan(ScheduleSettings(), wsl2=True, on_battery="seldom"), bench.contexts)
-        )
-    await history.close()
+    async with bench.pipeline() as pipeline:
+        for _ in range(2):  # each of an agent that has just started
+            await pipeline.round(paced(bench.contexts, wsl2=True))
     measure = bench.board.read().measure
     assert measure.runs == {"cpu_call": 2, "launch": 1, "cpu_matmul": 2, "triad": 1}
     assert measure.skips == {(name, Skip.CONTEXTS_SPENT): 1 for name in ("launch", "triad")}
@@ -99,9 +95,8 @@ async def test_round_makes_no_more_contexts_than_are_left(
 ) -> None:
     bench.contexts = GpuContexts(bench.folder, "boot", 1)
     bench.says(**state)
-    pipeline, history = bench.make()
-    await pipeline.round(Of(Pace.SMALL, Pace.LARGE))
-    await history.close()
+    async with bench.pipeline() as pipeline:
+        await pipeline.round(Of(Pace.SMALL, Pace.LARGE))
     assert bench.contexts.used == 1
     measure = bench.board.read().measure
     assert measure.skips["triad", Skip.CONTEXTS_SPENT] == 1
@@ -114,24 +109,22 @@ async def test_count_of_contexts_that_cannot_be_kept_degrades_the_store_until_it
     file = bench.folder / "lib" / NAME
     file.mkdir()
     bench.contexts = GpuContexts(file.parent, "boot", 250)
-    pipeline, history = bench.make()
-    await pipeline.round(Of(Pace.SMALL))
-    health = bench.board.read().health["store"]
-    assert (health.level, health.reason) == (Level.DEGRADED, "contexts_not_kept")
-    assert str(file) in str(health.detail)
-    assert str(file) in str(health.fix)
-    file.rmdir()
-    await pipeline.round(Of(Pace.SMALL, Pace.LARGE))
-    await pipeline.round(Of(Pace.SMALL))
-    await history.close()
+    async with bench.pipeline() as pipeline:
+        await pipeline.round(Of(Pace.SMALL))
+        health = bench.board.read().health["store"]
+        assert (health.level, health.reason) == (Level.DEGRADED, "contexts_not_kept")
+        assert str(file) in str(health.detail)
+        assert str(file) in str(health.fix)
+        file.rmdir()
+        await pipeline.round(Of(Pace.SMALL, Pace.LARGE))
+        await pipeline.round(Of(Pace.SMALL))
     assert bench.board.read().health["store"].level == Level.OK
 
 
 async def test_without_a_budget_nobody_hears_of_a_count_that_is_not_kept(bench: Bench) -> None:
     bench.contexts = GpuContexts(bench.folder / "missing", "boot", None)
-    pipeline, history = bench.make()
-    await pipeline.round(Of(Pace.SMALL))
-    await history.close()
+    async with bench.pipeline() as pipeline:
+        await pipeline.round(Of(Pace.SMALL))
     assert bench.board.read().health["store"].level == Level.OK
 
 
@@ -139,67 +132,59 @@ GPU_PROBES = [[name, "cuda", "small"] for name in ("a", "b", "c", "d")]
 SPOILED = {"release_errors": "a child that gets no other job"}
 
 
-async def crashing_rounds(bench: Bench, budget: int | None, rounds: int, **state: object) -> None:
-    bench.contexts = GpuContexts(bench.folder, "boot", budget)
-    bench.says(specs=GPU_PROBES, **state)
-    pipeline, history = bench.make()
-    paced = Rounds(plan(ScheduleSettings(), wsl2=False, on_battery="seldom"), bench.contexts)
-    for _ in range(rounds):
-        paced.paused(60.0)
-        await pipeline.round(paced)
-    await history.close()
+LOST = {("c", Skip.CONTEXT_LOST): 1, ("d", Skip.CONTEXT_LOST): 1}
 
 
 @pytest.mark.parametrize(
-    "state", [{"crashing": ["a", "b", "c", "d"]}, {"conditions": SPOILED}], ids=["crash", "spoiled"]
+    ("budget", "state", "turns", "skips", "contexts"),
+    [
+        (250, {"crashing": "abcd"}, ["ab"], LOST, 4),
+        (250, {"conditions": SPOILED}, ["ab"], LOST, 4),
+        (250, {"crashing": "ab"}, ["ab", "cdab", "ab"], dict.fromkeys(LOST, 2), 12),
+        (250, {"crashing": "a"}, ["abcd"], {}, 4),
+        (None, {"crashing": "abcd"}, ["abcd"], {}, 8),
+    ],
+    ids=["crash", "spoiled", "the next begins with those kept from their turn", "one", "no budget"],
 )
-async def test_round_with_a_budget_makes_one_context_more_after_a_lost_one(
-    bench: Bench, state: dict[str, Any]
-) -> None:
-    await crashing_rounds(bench, 250, 1, gpus=2, **state)
-    assert bench.contexts is not None
-    assert bench.contexts.used == 4, "two on each GPU"
-    measure = bench.board.read().measure
-    assert measure.skips == {("c", Skip.CONTEXT_LOST): 2, ("d", Skip.CONTEXT_LOST): 2}
-
-
-async def test_next_round_begins_with_the_probes_that_lost_contexts_kept_from_their_turn(
+async def test_round_with_a_budget_makes_one_context_more_after_a_lost_one(  # noqa: PLR0917
     bench: Bench,
+    budget: int | None,
+    state: dict[str, Any],
+    turns: list[str],
+    skips: dict[tuple[str, Skip], int],
+    contexts: int,
 ) -> None:
-    await crashing_rounds(bench, 250, 3, crashing=["a", "b"])
-    turns = [["a", "b"], ["c", "d", "a", "b"], ["a", "b"]]
-    assert runs(bench) == [f"{name} GPU-0" for turn in turns for name in turn]
-
-
-async def test_probe_that_crashes_costs_a_round_its_own_figure_alone(bench: Bench) -> None:
-    await crashing_rounds(bench, 250, 1, crashing=["a"])
-    assert bench.board.read().measure.skips == {}
-    assert runs(bench) == [f"{probe} GPU-0" for probe in ("a", "b", "c", "d")]
-
-
-async def test_without_a_budget_each_probe_has_its_turn_whatever_crashes(bench: Bench) -> None:
-    await crashing_rounds(bench, None, 1, crashing=["a", "b", "c", "d"])
-    assert bench.board.read().measure.skips == {}
-    assert bench.contexts is not None
-    assert bench.contexts.used == 4
+    bench.contexts = GpuContexts(bench.folder, "boot", budget)
+    bench.says(specs=GPU_PROBES, gpus=2, **state)
+    async with bench.pipeline() as pipeline:
+        rounds = paced(bench.contexts)
+        for _ in turns:
+            rounds.paused(60.0)
+            await pipeline.round(rounds)
+    assert runs(bench) == [f"{name} GPU-{n}" for turn in turns for n in range(2) for name in turn]
+    measure = bench.board.read().measure
+    assert measure.skips == {key: 2 * count for key, count in skips.items()}
+    if len(turns) == 1:
+        assert bench.contexts.used == 2 * max(
+            2, len(set(turns[0]) & set(state.get("crashing", "")))
+        )
 
 
 async def test_large_probe_that_fails_runs_once_more_in_the_next_round(bench: Bench) -> None:
     bench.says(broken="verification_failed")
-    pipeline, history = bench.make()
-    await pipeline.round(Of(Pace.LARGE))
-    for _ in range(3):
-        await pipeline.round(Of(Pace.SMALL))
-    ran = Counter(runs(bench))
-    assert (ran["triad GPU-0"], ran["cpu_matmul"]) == (2, 2)
+    async with bench.pipeline() as pipeline:
+        await pipeline.round(Of(Pace.LARGE))
+        for _ in range(3):
+            await pipeline.round(Of(Pace.SMALL))
+        ran = Counter(runs(bench))
+        assert (ran["triad GPU-0"], ran["cpu_matmul"]) == (2, 2)
 
-    bench.says()
-    for spec in bench.board.read().measure.specs:
-        if spec.pace is Pace.LARGE:
-            pipeline.confirm(spec, "GPU-0" if spec.backend is Backend.CUDA else None)
-    for _ in range(2):
-        await pipeline.round(Of(Pace.SMALL))
-    await history.close()
+        bench.says()
+        for spec in bench.board.read().measure.specs:
+            if spec.pace is Pace.LARGE:
+                pipeline.confirm(spec, "GPU-0" if spec.backend is Backend.CUDA else None)
+        for _ in range(2):
+            await pipeline.round(Of(Pace.SMALL))
     ran = Counter(runs(bench))
     assert (ran["triad GPU-0"], ran["cpu_matmul"]) == (1, 1)
     assert all(state.failure is None for state in bench.board.read().measure.probes.values())
@@ -228,30 +213,28 @@ def test_list_of_gpus_is_taken_anew_in_large_rounds_and_while_something_is_misse
 
 
 async def test_list_of_gpus_that_changed_is_taken_again_in_the_next_round(bench: Bench) -> None:
-    pipeline, history = bench.make()
-    bench.says(gpus=2)
-    await pipeline.round(Of(Pace.LARGE))
-    bench.says(gpus=1)
-    await pipeline.round(Of(Pace.LARGE))
-    for _ in range(3):
-        await pipeline.round(Of(Pace.SMALL))
-    await history.close()
+    async with bench.pipeline() as pipeline:
+        bench.says(gpus=2)
+        await pipeline.round(Of(Pace.LARGE))
+        bench.says(gpus=1)
+        await pipeline.round(Of(Pace.LARGE))
+        for _ in range(3):
+            await pipeline.round(Of(Pace.SMALL))
     assert inventories(bench) == 3
 
 
 async def test_without_a_gpu_the_cpu_is_measured_and_a_driver_that_appears_needs_no_restart(
     bench: Bench,
 ) -> None:
-    pipeline, history = bench.make()
-    bench.says(gpus=0, failure={"reason": "library_missing", "detail": "no libcuda.so.1"})
-    await pipeline.round(Of(Pace.SMALL))
-    snapshot = bench.board.read()
-    assert snapshot.measure.runs["cpu_call"] == 1
-    assert snapshot.measure.skips == {("launch", Skip.NO_GPU): 1}
-    assert snapshot.health["cuda"].reason == Reason.LIBRARY_MISSING
-    bench.says(gpus=1)
-    await pipeline.round(Of(Pace.SMALL))
-    await history.close()
+    async with bench.pipeline() as pipeline:
+        bench.says(gpus=0, failure={"reason": "library_missing", "detail": "no libcuda.so.1"})
+        await pipeline.round(Of(Pace.SMALL))
+        snapshot = bench.board.read()
+        assert snapshot.measure.runs["cpu_call"] == 1
+        assert snapshot.measure.skips == {("launch", Skip.NO_GPU): 1}
+        assert snapshot.health["cuda"].reason == Reason.LIBRARY_MISSING
+        bench.says(gpus=1)
+        await pipeline.round(Of(Pace.SMALL))
     assert bench.stored()[-1].gpu == "GPU-0"
 
 
@@ -274,21 +257,21 @@ def test_probe_modules_that_do_not_load_degrade_discovery(bench: Bench) -> None:
 async def test_child_that_cannot_list_its_probes_is_asked_again_in_the_next_round(
     bench: Bench,
 ) -> None:
-    pipeline, history = bench.make()
-    (bench.folder / "state").write_text("not JSON")
-    await pipeline.round(Of(Pace.SMALL))
-    assert bench.board.read().health["discovery"].level is Level.FAILED
-    bench.says(gpus=1)
-    await pipeline.round(Of(Pace.SMALL))
-    assert bench.board.read().health["discovery"].level is Level.OK
-    await history.close()
+    async with bench.pipeline() as pipeline:
+        (bench.folder / "state").write_text("not JSON")
+        await pipeline.round(Of(Pace.SMALL))
+        health = bench.board.read().health["discovery"]
+        assert health.level is Level.FAILED
+        assert "JSONDecodeError" in (health.detail or ""), "in the words of the child"
+        bench.says(gpus=1)
+        await pipeline.round(Of(Pace.SMALL))
+        assert bench.board.read().health["discovery"].level is Level.OK
 
 
 async def test_rounds_of_both_paces_at_once_skip_nothing(bench: Bench) -> None:
-    pipeline, history = bench.make()
-    await pipeline.discover()
-    await asyncio.gather(*(pipeline.round(Of(pace)) for pace in (Pace.SMALL, Pace.LARGE)))
-    await history.close()
+    async with bench.pipeline() as pipeline:
+        await pipeline.discover()
+        await asyncio.gather(*(pipeline.round(Of(pace)) for pace in (Pace.SMALL, Pace.LARGE)))
     assert bench.board.read().measure.skips == {}
     assert len(bench.stored()) == 4
 
@@ -296,15 +279,14 @@ async def test_rounds_of_both_paces_at_once_skip_nothing(bench: Bench) -> None:
 async def test_in_the_grace_of_a_boot_the_cpu_is_measured_and_the_gpu_at_its_end(
     bench: Bench,
 ) -> None:
-    pipeline, history = bench.make()
-    during: list[str] = []
+    async with bench.pipeline() as pipeline:
+        during: list[str] = []
 
-    async def grace() -> None:
-        during.extend(bench.calls())
+        async def grace() -> None:
+            during.extend(bench.calls())
 
-    pipeline._launcher.grace = grace  # type: ignore[method-assign]
-    await pipeline.round(Of(Pace.SMALL))
-    await history.close()
+        pipeline._launcher.grace = grace  # type: ignore[method-assign]
+        await pipeline.round(Of(Pace.SMALL))
     assert during == ["--list", "begun", "run cpu_call None"]
     assert bench.calls() == ["inventory", "run launch GPU-0"]
     assert bench.board.read().measure.runs["launch"] == 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import calendar
+import itertools
 import json
 import statistics
 import time
@@ -15,14 +17,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud import logs
+from gpud.agent.measure.clocks import ClockWatch, local_min, now
+from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.schedule import MONOTONIC, Every, Schedule
 from gpud.agent.state.board import Board
+from gpud.core import clock
+from gpud.core.clock import Instant
 from gpud.core.health import Level
+from gpud.core.sample import Skip
 from tests import snapshots
+from tests.agent.measure.rounds import Of
 from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 """Patience for what should come at once: two cores are shared with everything else."""
@@ -97,7 +107,7 @@ async def test_a_run_that_goes_on_across_a_night_is_followed_by_the_one_that_was
         begun.release()
         await rested.wait()
 
-    schedule.every(60, "job", job)
+    schedule.every(HOUR_S, "job", job)
     schedule._scheduler.add_listener(lambda _: refused.set(), EVENT_JOB_MAX_INSTANCES)
     schedule.start()
     await asyncio.wait_for(begun.acquire(), LIMIT_S)
@@ -106,7 +116,7 @@ async def test_a_run_that_goes_on_across_a_night_is_followed_by_the_one_that_was
     await asyncio.wait_for(refused.wait(), LIMIT_S)
     rested.set()
     await asyncio.wait_for(begun.acquire(), LIMIT_S)
-    assert_next(schedule, 60, since)
+    assert_next(schedule, HOUR_S, since)
     schedule.stop()
 
 
@@ -173,16 +183,9 @@ def test_next_time_is_ahead_and_at_most_an_interval_and_its_jitter_away(
     assert NOON <= planned <= NOON + longest
 
 
-@pytest.mark.parametrize("ratio", [0.0, 0.1])
-def test_runs_keep_their_beat_and_only_jitter_spreads_them(ratio: float) -> None:
-    trigger, late = Every(60, ratio), NOON + timedelta(seconds=2)
-    times = {trigger.get_next_fire_time(NOON, late) for _ in range(50)}
-    assert (times == {NOON + timedelta(seconds=60)}) == (not ratio)
-
-
-def test_jitter_makes_intervals_as_often_shorter_as_longer() -> None:
-    trigger = Every(60, 0.1)
-    taken_s = [(trigger.get_next_fire_time(NOON, NOON) - NOON).total_seconds() for _ in range(4000)]
+def test_runs_keep_their_beat_and_jitter_makes_intervals_as_often_shorter_as_longer() -> None:
+    trigger, late = Every(60, 0.1), NOON + timedelta(seconds=2)
+    taken_s = [(trigger.get_next_fire_time(NOON, late) - NOON).total_seconds() for _ in range(4000)]
     assert statistics.mean(taken_s) == pytest.approx(60, abs=0.5)
     assert min(taken_s) == pytest.approx(54, abs=0.5)
     assert max(taken_s) == pytest.approx(66, abs=0.5)
@@ -281,12 +284,16 @@ async def test_job_that_gets_no_thread_is_a_line_with_its_reason_and_no_bug(
     assert (line["event"], line["error"], "exception" in line) == ("job_failed", words, traced)
 
 
-async def test_task_that_failed_is_begun_again_and_well_when_it_goes_on_or_ends() -> None:
+async def test_task_that_failed_is_begun_again_and_well_when_it_goes_on_or_ends(
+    tmp_path: Path,
+) -> None:
+    logs.configure(tmp_path / "agent.log", level="error", terminal=False)
     board = Board(snapshots.bare())
     schedule = Schedule(board, retry_s=0.01, steady_s=0.05)
     work = Fails(2, asyncio.Event())
     task = asyncio.create_task(schedule.task("judge", work.run))
     await reported(board, Level.DEGRADED, "judge: ValueError: a bug")
+    assert '"task_failed"' in (tmp_path / "agent.log").read_text()
     await reported(board, Level.OK, None)
     assert work.left == -1
     task.cancel()
@@ -294,3 +301,67 @@ async def test_task_that_failed_is_begun_again_and_well_when_it_goes_on_or_ends(
     once = Fails(0)
     await asyncio.wait_for(schedule.task("once", once.run), LIMIT_S)
     assert once.left == -1
+
+
+BERLIN = "CET-1CEST,M3.5.0,M10.5.0/3"
+NIGHT = ("22:00-07:00",)
+
+
+@pytest.fixture
+def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    monkeypatch.setenv("TZ", BERLIN)
+    yield monkeypatch
+    monkeypatch.undo()
+    time.tzset()
+
+
+def unix(text: str) -> float:
+    return calendar.timegm(time.strptime(text, "%Y-%m-%d %H:%M"))
+
+
+@pytest.mark.parametrize(
+    ("midnight", "hours"), [("2025-03-29 23:00", 23), ("2025-10-25 22:00", 25)]
+)
+def test_night_ends_by_the_clock_on_the_wall_on_a_day_of_23_or_25_hours(
+    zone: pytest.MonkeyPatch, midnight: str, hours: int
+) -> None:
+    day = [unix(midnight) + 60 * minute for minute in range(hours * 60)]
+    local = [local_min(now_s) for now_s in day]
+    assert (local[0], local[-1]) == (0, 24 * 60 - 1)
+    held = [now_s for now_s in day if clock.quiet(NIGHT, local_min(now_s))]
+    assert len(held) == (7 + 2) * 60 + (hours - 24) * 60
+    # One stretch from midnight and one to midnight, though an hour is left out or comes twice.
+    assert sum(after - before > 60 for before, after in itertools.pairwise(held)) == 1
+    assert (held[0], held[-1]) == (day[0], day[-1])
+
+
+def test_zone_that_changes_is_followed(zone: pytest.MonkeyPatch) -> None:
+    noon = unix("2025-07-01 12:00")
+    assert local_min(noon) == 14 * 60
+    zone.setenv("TZ", "IST-5:30")
+    assert local_min(noon) == 17 * 60 + 30
+
+
+@pytest.mark.parametrize(
+    ("offset_s", "closed"),
+    [
+        *((jump_s, Skip.CLOCK_JUMPED) for jump_s in (6.0, -6.0, 20.0, -3600.0)),
+        *((correction_s, None) for correction_s in (0.4, -0.4, 1.0, -4.0)),
+        (3600.0, Skip.RESUMED),
+    ],
+)
+async def test_after_a_jump_in_either_direction_the_gpu_rests_and_jobs_are_put_off(
+    offset_s: float, closed: Skip | None
+) -> None:
+    board = Board(snapshots.bare())
+    schedule = Schedule(board)
+    launcher = Launcher(None)
+    at, begun = now(), datetime.now(MONOTONIC)
+    watch = ClockWatch(board, schedule, Of(), launcher, at)
+    schedule.every(60, "job", Counted().run, first_after_s=2)
+    schedule.start()
+    watch.look(Instant(at.wall_s + offset_s, at.mono_s))
+    due_in_s = (next_run(schedule) - begun).total_seconds()
+    schedule.stop()
+    assert launcher.closed_to_gpu_work() is closed
+    assert (due_in_s >= clock.REST_S) == (closed is not None)
