@@ -18,14 +18,12 @@ from gpud.child import probes
 from gpud.core.sample import Job, Reason, RunReport, Skip
 from tests import snapshots
 from tests.child.running import gpus_of
-from tests.child.sweep import CALLED, Subject, Sweep, devices, linked, sweeping
+from tests.child.sweep import CALLED, SHARED, Subject, Sweep, devices, linked, sweeping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SHARED = {"cuModuleUnload", "cuDevicePrimaryCtxRelease_v2"}
-"""Given back after the last document: what hangs there costs no run, and closes the GPU as well."""
 NEVER_S = 100.0
 """Budget and limit of a child, the largest there are: its alarm is sent when it hangs."""
 START_UP = {

@@ -21,7 +21,7 @@ from gpud.core.sample import Job, Reason, Skip
 from tests import snapshots
 from tests.agent.leaping import Clock
 from tests.child.running import CHILD, GPU, gpus_of
-from tests.child.sweep import CALLED, INVENTORY, Subject, Sweep, devices, linked, sweeping
+from tests.child.sweep import CALLED, INVENTORY, SHARED, Subject, Sweep, devices, linked, sweeping
 from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 NEVER_S = 600.0
 AT_ONCE = 10
-SHARED = {"cuModuleUnload", "cuDevicePrimaryCtxRelease_v2"}
-"""Given back after the last document: what hangs there costs no run."""
 
 
 @pytest.fixture
@@ -128,11 +126,15 @@ class Hung:
         return signals
 
 
-async def meets(hung: Hung) -> None:
-    """After its deadline the child of a hang is left, told, watched, and no second one started."""
+async def refuses(hung: Hung) -> None:
     with pytest.raises(LaunchRefused) as refused:
         await hung.launcher.run(event.SPEC, Job("event", gpu=GPU))
     assert refused.value.skip is Skip.STUCK, hung.function
+
+
+async def meets(hung: Hung) -> None:
+    """After its deadline the child of a hang is left, told, watched, and no second one started."""
+    await refuses(hung)
     assert hung.launcher.standing.state is State.STUCK
     detail = hung.launcher.standing.detail or ""
     assert f"gpud's probe (process {hung.left}, state " in detail
@@ -193,14 +195,9 @@ def test_agent_that_is_started_anew_waits_for_the_child_that_the_old_one_left(
         hung.launcher = hung.another()
         hung.launcher.look()
         assert hung.left == left
-        await meets_again(hung)
-        await recovers(hung)
-
-    async def meets_again(hung: Hung) -> None:
-        with pytest.raises(LaunchRefused) as refused:
-            await hung.launcher.run(event.SPEC, Job("event", gpu=GPU))
-        assert refused.value.skip is Skip.STUCK
+        await refuses(hung)
         assert hung.signals() == []
+        await recovers(hung)
 
     clock.run(story())
 

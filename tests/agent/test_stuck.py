@@ -120,6 +120,12 @@ def stalled(tmp_path: Path) -> Iterator[Stalling]:
         yield made
 
 
+def stalls(stalled: Stalling) -> tuple[str, ...]:
+    """Give a child that waits for the file whatever it is asked."""
+    code = f"import sys\nsys.stdin.readline()\nopen({str(stalled.path)!r}).read()"
+    return (sys.executable, "-I", "-c", code)
+
+
 def reader(stalled: Stalling) -> tuple[str, ...]:
     return (sys.executable, "-I", "-c", READER.format(path=str(stalled.path)))
 
@@ -200,21 +206,28 @@ def test_new_agent_finds_the_stuck_child_of_the_old_one(
     clock.run(story())
 
 
-def test_list_of_gpus_that_a_new_agent_finds_stuck_is_what_has_to_answer(
-    tmp_path: Path, stalled: Stalling, clock: Clock
+@pytest.mark.parametrize(("job", "subject"), [(Job(), "inventory"), (ON_CPU, "cpu_call")])
+def test_what_a_new_agent_finds_stuck_is_over_with_its_end(
+    tmp_path: Path, stalled: Stalling, clock: Clock, job: Job, subject: str
 ) -> None:
-    lock, list_gpus = tmp_path / "gpu.lock", Job()
-    code = f"import sys\nsys.stdin.readline()\nopen({str(stalled.path)!r}).read()"
+    """The list of GPUs has to answer then; a probe of the CPU never touches the driver."""
+    lock = tmp_path / "gpu.lock"
 
     async def story() -> None:
-        old = Agent(lock, command=(sys.executable, "-I", "-c", code))
-        await overdue(clock, stalled, old.launcher.inventory(list_gpus))
+        old = Agent(lock, command=stalls(stalled))
+        run = old.launcher.run(CPU_CALL, job) if job.probe else old.launcher.inventory(job)
+        await overdue(clock, stalled, run)
+        left = old.launcher.breaker.left
+        assert left is not None
         old.launcher.close()
         new = Agent(lock, command=reader(stalled))
         new.launcher.look()
-        assert new.launcher.breaker.subject == old.launcher.breaker.subject == "inventory"
+        assert new.launcher.breaker.left == left
         stalled.answer()
         await new.becomes(State.HALF_OPEN)
+        assert (await new.launcher.run(LAUNCH, ON_GPU)).failure is None
+        decided = State.HALF_OPEN if subject == "inventory" else State.CLOSED
+        assert new.state is decided
 
     clock.run(story())
 
@@ -242,10 +255,9 @@ def test_stuck_child_of_the_cpu_is_not_joined_by_others(
     tmp_path: Path, stalled: Stalling, clock: Clock
 ) -> None:
     """A folder of Python that does not answer: every further child would wait for it too."""
-    code = f"import sys\nsys.stdin.readline()\nopen({str(stalled.path)!r}).read()"
 
     async def story() -> None:
-        agent = Agent(tmp_path / "gpu.lock", command=(sys.executable, "-I", "-c", code))
+        agent = Agent(tmp_path / "gpu.lock", command=stalls(stalled))
         report = await overdue(clock, stalled, agent.launcher.run(CPU_CALL, ON_CPU))
         assert report.failure is not None
         assert report.failure.reason is Reason.HUNG
@@ -285,26 +297,5 @@ def test_stuck_child_of_the_cpu_leaves_the_gpus_own_watched(
             assert agent.state is State.STUCK
             stalled.answer()
             await agent.becomes(State.HALF_OPEN)
-
-    clock.run(story())
-
-
-def test_stuck_child_of_the_cpu_that_a_new_agent_finds_needs_no_end_of_its_own(
-    tmp_path: Path, stalled: Stalling, clock: Clock
-) -> None:
-    """Its probe never touches the driver: the first good run on the GPU says all there is."""
-    lock = tmp_path / "gpu.lock"
-    code = f"open({str(stalled.path)!r}).read()"
-
-    async def story() -> None:
-        old = Agent(lock, command=(sys.executable, "-I", "-c", code))
-        await overdue(clock, stalled, old.launcher.run(CPU_CALL, ON_CPU))
-        old.launcher.close()
-        new = Agent(lock, command=reader(stalled))
-        new.launcher.look()
-        stalled.answer()
-        await new.becomes(State.HALF_OPEN)
-        assert (await new.launcher.run(LAUNCH, ON_GPU)).failure is None
-        assert new.board.states == [State.STUCK, State.HALF_OPEN, State.CLOSED]
 
     clock.run(story())

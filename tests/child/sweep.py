@@ -37,6 +37,8 @@ WORDS = frozenset({"cuGetErrorName", "cuGetErrorString"})
 LACKING = tuple(name for name in OPTIONAL if name not in GRAPH)
 """What a driver of CUDA 11.4 does not have."""
 CALLED = sorted({*FUNCTIONS, *OPTIONAL} - WORDS)
+SHARED = {"cuModuleUnload", "cuDevicePrimaryCtxRelease_v2"}
+"""Given back after the last document: what hangs or fails there costs no run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import pytest
 
 from gpud.child.cuda_errors import INIT_FUNCTIONS, MEANING
 from gpud.core.sample import Reason
-from tests.child.sweep import CALLED, INVENTORY, Fault, Run, Subject, Sweep, sweeping
+from tests.child.sweep import CALLED, INVENTORY, SHARED, Fault, Run, Subject, Sweep, sweeping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,8 +38,6 @@ LABELS = {
 ATTRIBUTES = 5
 """What nothing depends on, the last attribute of each GPU among it: a refusal costs only itself."""
 NOT_GIVEN_BACK = "not given back: "
-SHARED = {"cuModuleUnload", "cuDevicePrimaryCtxRelease_v2"}
-"""What all runs of a process share goes after the last document: stderr has what is refused."""
 LAST_TO_FAIL = "cuCtxSynchronize"
 """Cleaning up begins with the last of these; what fails from there on costs no figure."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from gpud.child.cuda_api import FUNCTIONS, OPTIONAL
 from gpud.child.probes import launch
 from gpud.core.sample import Reason
-from tests.child.running import CHILD, GPU, ask, run, scripted
+from tests.child.running import CHILD, GPU, INTERPRETED, ask, run, scripted
 from tests.child.sweep import A_SMALL_GPU
 from tests.standins.build import build_libcuda
+from tests.standins.loaded import virtual_time
 
 WORDS = {"cuGetErrorName", "cuGetErrorString"}
 
@@ -75,16 +78,19 @@ def kernel(sysroot: Path, release: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "hung", ["cuInit", "cuModuleLoadDataEx", "cuStreamSynchronize", "cuLaunchKernel 300"]
+    ("trouble", "number"),
+    [
+        *((f"hang {call}", signal.SIGALRM) for call in ("cuInit", "cuModuleLoadDataEx")),
+        *((f"hang {call}", signal.SIGALRM) for call in ("cuStreamSynchronize", "cuLaunchKernel 9")),
+        ("crash cuLaunchKernel 300", signal.SIGABRT),
+    ],
 )
-def test_a_driver_call_that_never_returns_ends_with_the_alarm(tmp_path: Path, hung: str) -> None:
-    ended = scripted(tmp_path, "launch", f"hang {hung}", budget_s=0.4, start_limit_s=0.4)
-    assert (ended.code, ended.out) == (-signal.SIGALRM, "")
-
-
-def test_a_driver_that_aborts_leaves_a_signal_and_half_no_document(tmp_path: Path) -> None:
-    ended = scripted(tmp_path, "launch", "crash cuLaunchKernel 300")
-    assert (ended.code, ended.out) == (-signal.SIGABRT, "")
+def test_a_driver_call_that_never_returns_ends_with_the_alarm_and_one_that_aborts_at_once(
+    tmp_path: Path, trouble: str, number: signal.Signals
+) -> None:
+    limits: Any = {} if number is signal.SIGABRT else {"budget_s": 0.4, "start_limit_s": 0.4}
+    ended = scripted(tmp_path, "launch", trouble, **limits)
+    assert (ended.code, ended.out) == (-number, "")
 
 
 @pytest.mark.timeout(20)  # a child that never calls the driver leaves the log unopened
@@ -171,22 +177,28 @@ def test_a_driver_too_old_for_the_kernels_says_what_to_do(tmp_path: Path) -> Non
     assert "update the NVIDIA driver" in failure["advice"]
 
 
+NO_JOB = {
+    "nothing": b"\n",
+    "not UTF-8": b"\xff\xfe",
+    "cut short": b'{"probe": "cpu_call"',
+    "nested": b"[" * 30_000,
+    "a list": b"[]",
+    "a field too many": b'{"sudo": 1}',
+}
+NO_PROBES = ("unheard\nof", "_private", "../launch", "x" * 500)
+
+
 @pytest.mark.parametrize(
-    "content",
-    [b"\n", b"\xff\xfe", b'{"probe": "cpu_call"', b"[" * 30_000, b"[]", b'{"sudo": 1}'],
-    ids=["nothing", "not UTF-8", "cut short", "nested", "a list", "a field too many"],
+    ("content", "words"),
+    [
+        *(pytest.param(content, "not a job: ", id=name) for name, content in NO_JOB.items()),
+        *((json.dumps({"probe": name}), "no such probe") for name in NO_PROBES),
+    ],
 )
-def test_a_job_that_makes_no_sense_is_refused_in_one_line(content: bytes) -> None:
+def test_a_job_that_makes_no_sense_is_refused_in_one_line(content: bytes | str, words: str) -> None:
     ended = ask("--serve", content)
     assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
-    assert ended.err.startswith("not a job: ")
-
-
-@pytest.mark.parametrize("name", ["unheard\nof", "_private", "../launch", "x" * 500])
-def test_a_probe_that_does_not_exist_is_refused_in_one_line(name: str) -> None:
-    ended = ask("--serve", json.dumps({"probe": name}))
-    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
-    assert "no such probe" in ended.err
+    assert words in ended.err
 
 
 @pytest.mark.parametrize("option", ["", "--help", "--run"])
@@ -251,3 +263,22 @@ def test_a_driver_that_prints_does_not_spoil_the_document(tmp_path: Path) -> Non
     ended = run("launch", noisy)
     assert set(ended.samples) == set(launch.SPEC.modes)
     assert ended.err.split() == ["loaded", "unloaded"]
+
+
+PROBES = ("launch", "event", "small_copy", "triad", "copy", "device_copy", "nbody", "matmul")
+
+
+def test_no_probe_looks_up_capture_of_streams_managed_memory_or_a_way_around_the_list(
+    tmp_path: Path,
+) -> None:
+    library = build_libcuda(tmp_path, A_SMALL_GPU)
+    jobs = [{"probe": name, "gpu": GPU, "cuda_library": str(library)} for name in PROBES]
+    environment = virtual_time(tmp_path, INTERPRETED)
+    watched = {"LD_DEBUG": "symbols", "LD_DEBUG_OUTPUT": str(tmp_path / "symbols")}
+    ended = ask("--serve", "\n".join(map(json.dumps, jobs)), environment=environment | watched)
+    reports = [json.loads(line) for line in ended.out.splitlines()]
+    assert [report["failure"] for report in reports] == [None] * len(PROBES), ended.err
+    (file,) = tmp_path.glob("symbols.*")
+    names = set(re.findall(r"symbol=(cu[A-Z]\w+);", os.fsdecode(file.read_bytes())))
+    assert set(FUNCTIONS) <= names <= {*FUNCTIONS, *OPTIONAL}
+    assert not [name for name in names if re.search("Capture|Managed|GetProcAddress|Export", name)]

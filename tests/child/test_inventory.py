@@ -36,6 +36,7 @@ def listing(library: Path, **job: Any) -> Ended:
         ("driver_version 11050", OLDER, "uuid", [GPU]),
         ("driver_version 11050", OLDER, "mig", [None]),
         ("driver_version 11050", OLDER, "mps", [None]),
+        ("devices 2\ndevice.1.mps 1", (), "mps", [False, True]),
         ("fail cuDeviceGetAttribute 999 4", (), "mps", [None]),
     ],
 )
@@ -45,11 +46,6 @@ def test_every_gpu_is_listed_with_what_its_driver_knows(
     ended = listing(build_libcuda(tmp_path, script, without))
     assert [gpu[field] for gpu in ended.document["devices"]] == values
     assert ended.document["failure"] is None
-
-
-def test_a_gpu_that_mps_shares_says_so(tmp_path: Path) -> None:
-    ended = listing(build_libcuda(tmp_path, "devices 2\ndevice.1.mps 1"))
-    assert [gpu["mps"] for gpu in ended.document["devices"]] == [False, True]
 
 
 def test_a_mig_instance_is_measured_by_its_uuid(tmp_path: Path) -> None:

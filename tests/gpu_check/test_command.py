@@ -184,46 +184,30 @@ def test_where_gpud_chose_no_size_the_reference_burdens_nobody(tmp_path: Path) -
     assert "gpud: budget_exceeded" in ended.stdout
 
 
-def test_a_gpu_that_is_not_there_is_exit_code_2_with_the_ones_that_are(tmp_path: Path) -> None:
-    ended = check(tmp_path, *GIVEN, "--gpu", "7")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert f"--gpu 7: there is no such GPU; there are 0 ({GPU})" in ended.stderr
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_driver_that_is_not_where_it_was_said_to_be_is_exit_code_2_with_the_fix(
-    tmp_path: Path,
-) -> None:
-    ended = check(tmp_path, *GIVEN, "--library", str(tmp_path / "absent.so"))
-    assert ended.returncode == 2
-    assert "no GPU: library_missing" in ended.stderr
-    assert "correct [cuda] library" in ended.stderr
-
-
-def test_no_nvcc_is_exit_code_2_with_what_to_install(tmp_path: Path) -> None:
-    assert shutil.which("nvcc", path=building.path()) is None
-    ended = check(tmp_path)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "no nvcc" in ended.stderr
-    assert "cuda-toolkit" in ended.stderr
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--nvcc", "/nonexistent/nvcc"), "--nvcc /nonexistent/nvcc: there is no such program"),
-        (("--nvcc", "false"), "false -cubin -arch=sm_89"),
-        ((*GIVEN, "--only", "warp"), "--only warp: there is nothing of that name; known: copy"),
-        ((*GIVEN, "--pairs", "0"), "it must be 1 or more"),
+        ((), ("no nvcc", "cuda-toolkit")),
+        (("--nvcc", "/nonexistent/nvcc"), ("--nvcc /nonexistent/nvcc: there is no such program",)),
+        (("--nvcc", "false"), ("false -cubin -arch=sm_89",)),
+        ((*GIVEN, "--only", "warp"), ("--only warp: there is nothing of that name; known: copy",)),
+        ((*GIVEN, "--pairs", "0"), ("it must be 1 or more",)),
+        ((*GIVEN, "--gpu", "7"), (f"--gpu 7: there is no such GPU; there are 0 ({GPU})",)),
+        (
+            (*GIVEN, "--library", "/nonexistent/libcuda.so"),
+            ("no GPU: library_missing", "correct [cuda] library"),
+        ),
     ],
 )
-def test_a_wrong_argument_is_exit_code_2_and_named(
-    tmp_path: Path, options: tuple[str, ...], words: str
+def test_what_is_wrong_or_absent_is_exit_code_2_and_named_with_the_fix(
+    tmp_path: Path, options: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
+    assert shutil.which("nvcc", path=building.path()) is None
     ended = check(tmp_path, *options)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert words in ended.stderr
+    assert all(word in ended.stderr for word in words), ended.stderr
     assert "Traceback" not in ended.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_there_is_no_second_pair_when_the_time_is_up(tmp_path: Path) -> None:
@@ -262,32 +246,47 @@ def test_other_tools_on_the_path_are_asked_too(tmp_path: Path) -> None:
     assert "racecheck: NOT CLEAN in gpud_nbody: Race at gpud_nbody+0x10" in ended.stdout
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
-def test_whoever_ends_it_finds_nothing_left(tmp_path: Path, number: signal.Signals) -> None:
-    path = with_tools(tmp_path, {"nvidia-smi": SMI})
-    ledger, temporary = tmp_path / "ledger", tmp_path / "temporary"
+def interrupted(  # noqa: PLR0917
+    folder: Path,
+    number: signal.Signals,
+    options: tuple[str, ...],
+    said: str,
+    runs: int,
+    script: str,
+) -> str:
+    """End the command while so many processes use the GPU; what it says, after nothing is left."""
+    path = with_tools(folder, {"nvidia-smi": SMI})
+    ledger, temporary = folder / "ledger", folder / "temporary"
     temporary.mkdir()
-    script = f"{SCRIPT}sync_ns 100000000\nledger {ledger}\n"  # a run long enough to be seen
-    library = build_libcuda(tmp_path, script)
-    command = [sys.executable, "-S", str(ROOT / "deploy" / "gpu-check"), *GIVEN]
-    command += ["--library", str(library), "--out", str(tmp_path / "out"), "--only", "nbody"]
-    environment = {"PATH": path, "HOME": str(tmp_path), "TMPDIR": str(temporary)}
+    library = build_libcuda(folder, f"{SCRIPT}{script}ledger {ledger}\n")
+    command = [sys.executable, str(ROOT / "deploy" / "gpu-check"), *options]
+    command += ["--library", str(library), "--out", str(folder / "out")]
+    environment = {"PATH": path, "HOME": str(folder), "TMPDIR": str(temporary)}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr is not None
-        while "pair 1 of 2: nbody" not in process.stderr.readline():
+        while said not in process.stderr.readline():
             assert process.poll() is None
-        until(lambda: using(library), "a run on the GPU")
+        until(lambda: len(using(library)) >= runs, "runs on the GPU")
         process.send_signal(number)
         words = process.stderr.read()
     assert process.returncode == 128 + number
-    assert "ends as soon as the run in progress has given the GPU back" in words
     assert "Traceback" not in words
-    assert using(library) == []
-    assert using(tmp_path / "bin" / "nvidia-smi", "cmdline") == []
-    left = json.loads(ledger.read_text().splitlines()[-1])
-    assert (left["vram_left_bytes"], left["pinned_left_bytes"]) == (0, 0)
+    assert using(library) == using(temporary, "cmdline") == []
+    assert using(folder / "bin" / "nvidia-smi", "cmdline") == []
+    for line in ledger.read_text().splitlines():
+        left = json.loads(line)
+        assert (left["vram_left_bytes"], left["pinned_left_bytes"]) == (0, 0)
     assert list(temporary.iterdir()) == []
-    assert not (tmp_path / "out").exists()
+    assert not (folder / "out").exists()
+    return words
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+def test_whoever_ends_it_finds_nothing_left(tmp_path: Path, number: signal.Signals) -> None:
+    long_enough = "sync_ns 100000000\n"  # to be seen
+    options = (*GIVEN, "--only", "nbody")
+    words = interrupted(tmp_path, number, options, "pair 1 of 2: nbody", 1, long_enough)
+    assert "ends as soon as the run in progress has given the GPU back" in words
 
 
 def using(file: Path, place: str = "maps") -> list[int]:

@@ -6,8 +6,6 @@ import json
 import math
 import random
 import signal
-import subprocess
-import sys
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +13,8 @@ import pytest
 
 from deploy.gpu_check import clocks, guest, main, spread, workload
 from deploy.gpu_check.contexts import Contexts
-from tests.gpu_check.building import ROOT
-from tests.gpu_check.test_command import SCRIPT, SMI, using, with_tools
+from tests.gpu_check.test_command import SCRIPT, SMI, interrupted, using, with_tools
 from tests.standins.build import build_libcuda
-from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,29 +129,9 @@ def test_variance_within_and_between_contexts_is_told_apart() -> None:
 
 
 def test_whoever_ends_it_beside_a_workload_finds_nothing_left(tmp_path: Path) -> None:
-    path = with_tools(tmp_path, {"nvidia-smi": SMI})
-    ledger, temporary = tmp_path / "ledger", tmp_path / "temporary"
-    temporary.mkdir()
-    library = build_libcuda(tmp_path, f"{SCRIPT}{ROOM}ledger {ledger}\n")
-    command = [sys.executable, str(ROOT / "deploy" / "gpu-check"), "--guest", "--only", "workload"]
-    command += ["--library", str(library), "--out", str(tmp_path / "out")]
-    environment = {"PATH": path, "HOME": str(tmp_path), "TMPDIR": str(temporary)}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stderr is not None
-        while "slice 1 of 20, with gpud" not in process.stderr.readline():
-            assert process.poll() is None
-        until(lambda: len(using(library)) > 1, "the agent's child beside the workload")
-        process.send_signal(signal.SIGTERM)
-        words = process.stderr.read()
-    assert process.returncode == 128 + signal.SIGTERM
-    assert "Traceback" not in words
-    assert using(library) == using(temporary, "cmdline") == []
-    assert using(tmp_path / "bin" / "nvidia-smi", "cmdline") == []
-    for line in ledger.read_text().splitlines():
-        left = json.loads(line)
-        assert (left["vram_left_bytes"], left["pinned_left_bytes"]) == (0, 0)
-    assert list(temporary.iterdir()) == []
-    assert not (tmp_path / "out").exists()
+    options = ("--guest", "--only", "workload")
+    said = "slice 1 of 20, with gpud"
+    interrupted(tmp_path, signal.SIGTERM, options, said, 2, ROOM)  # the agent's child is the second
 
 
 def test_the_interval_of_an_effect_holds_the_truth_19_times_of_20() -> None:

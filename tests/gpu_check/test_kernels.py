@@ -104,18 +104,10 @@ def test_n_body_sums_every_pair(host: ctypes.CDLL, name: str) -> None:
     assert not result[:, 3].any()
 
 
-@pytest.mark.parametrize("name", of("matmul"))
+@pytest.mark.parametrize("name", [*of("matmul"), *of("tensor")])
 def test_a_product_of_matrices_is_exact(host: ctypes.CDLL, name: str) -> None:
-    n = 256
-    a, b, c = integers(5, n, n), integers(6, n, n), np.full((n, n), np.nan, np.float32)
-    run(host, name, n, *map(pointer, (a, b, c)), ctypes.c_uint(n))
-    np.testing.assert_array_equal(c, a @ b)
-
-
-@pytest.mark.parametrize("name", of("tensor"))
-def test_a_product_on_the_tensor_cores_is_exact(host: ctypes.CDLL, name: str) -> None:
-    n = 256
-    a, b = (integers(seed, n, n).astype(np.float16) for seed in (7, 8))
+    n, kind = 256, np.float16 if name in of("tensor") else np.float32
+    a, b = (integers(seed, n, n).astype(kind) for seed in (5, 6))
     c = np.full((n, n), np.nan, np.float32)
     run(host, name, n, *map(pointer, (a, b, c)), ctypes.c_uint(n))
     np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))

@@ -12,7 +12,7 @@ import pytest
 from deploy.gpu_check.toolchain import HERE
 from gpud.child import throughput, warmup
 from tests.child import running
-from tests.child.running import GPU, OTHER_GPU
+from tests.child.running import GPU, OTHER_GPU, PEERED
 from tests.gpu_check.building import KERNELS, host_cublas, program
 from tests.standins.build import build_libcuda, build_virtual_clock
 from tests.standins.loaded import COMPILED
@@ -107,19 +107,33 @@ GATHERED = "blocking_ns 20000\nquery_ns 25000\nevent_ns 3000\nkernel_ns 4000\n"
 LOADS = "dram_load_ns 611\nl2_load_ns 243\ndevice.0.free_mem 1073741824\n"
 
 
+PEERS = "devices 2\ncopy_ns 2000\npeer_gpu_ns 3000\n"
+PEERS += "staged_gpu_ns 9000\npeer_read_bytes_per_second 1.5e10\n"
+
+
 @pytest.mark.parametrize(
-    ("probe", "script"), [("sync", WAITING), ("sync", GATHERED), ("memory_latency", LOADS)]
+    ("probe", "script", "missing", "within"),
+    [
+        ("sync", WAITING, 0, 0.01),
+        ("sync", GATHERED, 0, 0.01),
+        ("memory_latency", LOADS, 0, 0.01),
+        *((probe, PEERS, 0, 0.02) for probe in sorted(PEERED)),
+        *((probe, f"{PEERS}peer_access 0\n", 2, 0.02) for probe in sorted(PEERED)),
+    ],
 )
-def test_a_latency_is_to_the_c_program_what_it_is_to_gpud(
-    reference: Path, tmp_path: Path, probe: str, script: str
+def test_a_figure_is_to_the_c_program_what_it_is_to_gpud(  # noqa: PLR0917
+    reference: Path, tmp_path: Path, probe: str, script: str, missing: int, within: float
 ) -> None:
-    only = ("--only", probe)
-    figures = document(ended(reference, tmp_path, *only, script=script))["figures"]
+    peer = ("--peer", OTHER_GPU) if probe in PEERED else ()
+    theirs = document(ended(reference, tmp_path, "--only", probe, *peer, script=script))
     library = build_libcuda(tmp_path, SCRIPT + script)
     ours = running.run(probe, library, budget_s=60).samples
+    figures = theirs["figures"]
     assert set(figures) == set(ours)
+    assert len(theirs["missing"]) == missing
     for mode, sample in ours.items():
-        assert figures[mode]["median"] == pytest.approx(sample["median"], rel=0.01), mode
+        median = pytest.approx(sample["median"], rel=within)
+        assert figures[mode]["median"] == median, mode
 
 
 def test_every_kernel_of_gpud_is_launched_once_and_verified(
@@ -157,51 +171,41 @@ def test_a_loop_ends_with_its_input_and_verifies_its_last_product(
     assert ended_loop.returncode == 1
 
 
+TYPES = (
+    *(f"gpud_matmul_{name} 5000" for name in ("fp64", "bf16", "tf32", "int8")),
+    *(f"gpud_sums_{name}" for name in ("fp16", "bf16", "fp32", "fp64", "int8", "int32")),
+)
+NOT_SENT = "the bytes that arrived are not those that were sent"
+
+
 @pytest.mark.parametrize(
-    ("item", "corrupted"),
+    ("options", "corrupted", "words"),
     [
-        ("launch", "gpud_count"),
-        ("triad", "gpud_triad 12345"),
-        ("nbody", "gpud_nbody"),
-        ("matmul", "gpud_matmul 5000"),
-        ("tensor", "gpud_matmul_tensor 40000"),
-        ("copy", "copy"),
-        ("device_copy", "device_copy"),
-        ("small_copy", "copy"),
+        ("--only launch", "gpud_count", ""),
+        ("--only triad", "gpud_triad 12345", ""),
+        ("--only nbody", "gpud_nbody", ""),
+        ("--only matmul", "gpud_matmul 5000", ""),
+        ("--only tensor", "gpud_matmul_tensor 40000", ""),
+        ("--only copy", "copy", ""),
+        ("--only device_copy", "device_copy", ""),
+        ("--only small_copy", "copy", ""),
+        *(("--once --only types", name, f"{name.split()[0]}: ") for name in TYPES),
+        (
+            *("--once --only memory_latency", "gpud_chase"),
+            "gpud_chase: the loads did not end where their addresses lead",
+        ),
+        (f"--only peer_copy --peer {OTHER_GPU}", "peer_copy 12345", NOT_SENT),
+        (f"--only peer_copy --peer {OTHER_GPU}", "staged_copy 12345", NOT_SENT),
     ],
 )
 def test_one_wrong_element_anywhere_is_found_and_gives_no_figure(
-    reference: Path, tmp_path: Path, item: str, corrupted: str
+    reference: Path, tmp_path: Path, options: str, corrupted: str, words: str
 ) -> None:
-    result = ended(reference, tmp_path, "--only", item, script=f"corrupt {corrupted}\n")
-    assert result.returncode == 1
-    assert result.stdout == ""
+    script = f"devices 2\ncorrupt {corrupted}\n"
+    result = ended(reference, tmp_path, *options.split(), script=script)
+    assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.startswith("reference: ")
-
-
-@pytest.mark.parametrize(
-    "corrupted",
-    [
-        *(f"gpud_matmul_{name} 5000" for name in ("fp64", "bf16", "tf32", "int8")),
-        *(f"gpud_sums_{name}" for name in ("fp16", "bf16", "fp32", "fp64", "int8", "int32")),
-    ],
-)
-def test_a_wrong_result_of_another_type_is_found(
-    reference: Path, tmp_path: Path, corrupted: str
-) -> None:
-    wrong = f"corrupt {corrupted}\n"
-    result = ended(reference, tmp_path, "--once", "--only", "types", script=wrong)
-    assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"reference: {corrupted.partition(' ')[0]}: ")
-
-
-def test_a_chain_of_loads_that_ends_in_a_wrong_place_is_found(
-    reference: Path, tmp_path: Path
-) -> None:
-    wrong = "corrupt gpud_chase\n"
-    result = ended(reference, tmp_path, "--once", "--only", "memory_latency", script=wrong)
-    assert (result.returncode, result.stdout) == (1, "")
-    assert "gpud_chase: the loads did not end where their addresses lead" in result.stderr
+    assert words in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -249,29 +253,3 @@ def test_a_wrong_option_is_named(
     result = ended(reference, tmp_path, *options)
     assert (result.returncode, result.stdout) == (2, "")
     assert words.removeprefix("--") in result.stderr
-
-
-@pytest.mark.parametrize("access", [1, 0])
-@pytest.mark.parametrize("probe", ["peer_copy", "small_peer_copy"])
-def test_copy_between_gpus_is_to_the_c_program_what_it_is_to_gpud(
-    reference: Path, tmp_path: Path, probe: str, access: int
-) -> None:
-    script = f"devices 2\npeer_access {access}\ncopy_ns 2000\npeer_gpu_ns 3000\n"
-    script += "staged_gpu_ns 9000\npeer_read_bytes_per_second 1.5e10\n"
-    only = ("--only", probe, "--peer", OTHER_GPU)
-    theirs = document(ended(reference, tmp_path, *only, script=script))
-    ours = running.run(probe, build_libcuda(tmp_path, SCRIPT + script), budget_s=60).samples
-    assert set(theirs["figures"]) == set(ours)
-    assert len(theirs["missing"]) == (0 if access else 2)
-    for mode, sample in ours.items():
-        assert theirs["figures"][mode]["median"] == pytest.approx(sample["median"], rel=0.02), mode
-
-
-@pytest.mark.parametrize("way", ["peer_copy", "staged_copy"])
-def test_wrong_byte_on_the_way_to_another_gpu_gives_no_figure(
-    reference: Path, tmp_path: Path, way: str
-) -> None:
-    only = ("--only", "peer_copy", "--peer", OTHER_GPU)
-    result = ended(reference, tmp_path, *only, script=f"devices 2\ncorrupt {way} 12345\n")
-    assert (result.returncode, result.stdout) == (1, "")
-    assert "the bytes that arrived are not those that were sent" in result.stderr

@@ -28,7 +28,7 @@ from gpud.child.probes import (
 from gpud.core.sample import Job, Reason, Skip
 from tests import snapshots
 from tests.child.running import CHILD, GPU, INTERPRETED, OTHER_GPU, REAL
-from tests.child.sweep import A_SMALL_GPU, CALLED
+from tests.child.sweep import A_SMALL_GPU, CALLED, SHARED
 from tests.standins.build import build_libcuda
 from tests.standins.loaded import virtual_time
 from tests.waiting import until
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from gpud.core.sample import ProbeSpec, RunReport
 
 OPENED, CLOSED = "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"
-SHARED = {"cuModuleUnload", CLOSED}
 
 
 class Rig:
