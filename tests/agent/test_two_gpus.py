@@ -19,7 +19,8 @@ from gpud.core.sections import CudaSettings, ProbeSettings
 from gpud.core.settings import Settings
 from tests import snapshots
 from tests.agent.measure.rounds import Of, pipeline_of
-from tests.child.running import GPU, INTERPRETED
+from tests.child.running import GPU, INTERPRETED, OTHER_GPU
+from tests.e2e.program import only
 from tests.standins.build import build_libcuda, build_virtual_clock, rewrite_script
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from gpud.agent.state.snapshot import Snapshot
 
-QUICK, SLOW = GPU, f"{GPU[:-1]}1"
+QUICK, SLOW = GPU, OTHER_GPU
 BOTH = """
 devices 2
 device.0.bytes_per_second 8e11
@@ -41,22 +42,7 @@ device.0.pci_bus_id 0000:02:00.0
 device.0.bytes_per_second 2e11
 device.0.launch_ns 40000
 """
-OTHERS = (
-    "copy",
-    "cpu_call",
-    "cpu_matmul",
-    "crossover",
-    "device_copy",
-    "event",
-    "matmul",
-    "nbody",
-    "peer_copy",
-    "precision",
-    "small_copy",
-    "tensor",
-)
-
-
+PROBES = only("launch", "memory_latency", "small_peer_copy", "sync", "triad")
 NOW = Instant(1.0, 1.0)
 
 
@@ -73,7 +59,7 @@ class Agent:
         self.board = Board(snapshots.bare())
         self.settings = Settings(
             cuda=CudaSettings(library=str(self.library)),
-            probes=ProbeSettings(disabled=OTHERS),
+            probes=ProbeSettings(disabled=tuple(PROBES["disabled"])),
             home=str(folder),
         )
         self.history = History(folder)
@@ -90,9 +76,6 @@ class Agent:
     @property
     def snapshot(self) -> Snapshot:
         return self.board.read()
-
-    def says(self, script: str) -> None:
-        rewrite_script(self.library, script)
 
     async def round(self) -> None:
         for pace in (Pace.SMALL, Pace.LARGE):
@@ -117,12 +100,9 @@ class Agent:
         }
 
 
-@pytest.fixture
-def agent(tmp_path: Path) -> Agent:
-    return Agent(tmp_path)
+def test_two_cards_are_never_mixed_up_though_one_disappears_and_comes_back(tmp_path: Path) -> None:
+    agent = Agent(tmp_path)
 
-
-def test_two_cards_are_never_mixed_up_though_one_disappears_and_comes_back(agent: Agent) -> None:
     def shows(*, both: bool) -> None:
         rates, launches = agent.figures("triad"), agent.figures("submit")
         assert rates[1] == pytest.approx(2e11, rel=0.01)
@@ -143,11 +123,11 @@ def test_two_cards_are_never_mixed_up_though_one_disappears_and_comes_back(agent
         shows(both=True)
         await agent.pipeline.round(Of(Pace.SMALL))
         assert set(agent.figures("to_peer_4b")) == {0, 1}
-        agent.says(ONLY_THE_SLOW_ONE)
+        rewrite_script(agent.library, ONLY_THE_SLOW_ONE)
         await agent.round()
         shows(both=False)
         assert not agent.figures("to_peer_4b")
-        agent.says(BOTH)
+        rewrite_script(agent.library, BOTH)
         await agent.pipeline.round(Of(Pace.LARGE))  # newcomers are looked for with the large probes
         await agent.round()
         shows(both=True)

@@ -124,6 +124,10 @@ def test_an_orphan_gives_everything_back_and_ends_without_a_document(tmp_path: P
     ("probe", "corrupted"),
     [
         ("launch", "gpud_count"),
+        ("event", "gpud_count"),
+        ("sync", "gpud_count"),
+        ("memory_latency", "gpud_chase"),
+        ("small_copy", "copy"),
         ("triad", "gpud_triad"),
         ("nbody", "gpud_nbody"),
         ("copy", "copy"),
@@ -131,7 +135,9 @@ def test_an_orphan_gives_everything_back_and_ends_without_a_document(tmp_path: P
     ],
 )
 def test_a_wrong_result_publishes_nothing(tmp_path: Path, probe: str, corrupted: str) -> None:
-    failure = scripted(tmp_path, probe, f"{A_SMALL_GPU}corrupt {corrupted}").failure
+    memory = f"device.0.free_mem {1 << 30}\n" if probe == "memory_latency" else ""
+    script = f"{A_SMALL_GPU}{memory}corrupt {corrupted}"
+    failure = scripted(tmp_path, probe, script).failure
     assert failure["reason"] == Reason.VERIFICATION_FAILED
     assert failure["function"] is None
 

@@ -37,55 +37,42 @@ def test_count_outlives_the_process_and_says_when_the_last_context_was_made(tmp_
 @pytest.mark.parametrize(
     "content",
     [
-        None,
-        b"",
-        b"{",
-        b"\xff\x00",
-        b"[]",
+        *(b"", b"{", b"\xff\x00", b"[]"),
         b'{"boot_id": "another", "contexts": 9}',
-        b'{"boot_id": "' + BOOT.encode() + b'", "contexts": -9}',
-        b'{"boot_id": "' + BOOT.encode() + b'", "contexts": "9"}',
-        b'{"boot_id": "' + BOOT.encode() + b'", "contexts": 9, "more": 1}',
-        b'{"boot_id": "' + BOOT.encode() + b'", "contexts": 1' + b"0" * 30 + b"}",
-        b'{"boot_id": "' + BOOT.encode() + b'", "contexts": 9, "rounds": 1000001}',
-        b'{"boot_id": "' + BOOT.encode() + b'", "contexts": 9, "last_mono_s": 1e300}',
-        b'{"boot_id": "' + BOOT.encode() + b'", "contexts": 9, "last_mono_s": -1}',
-        b'{"boot_id": "' + BOOT.encode() + b'", "contexts": 9, "last_mono_s": "soon"}',
+        *(
+            f'{{"boot_id": "{BOOT}", "contexts": {more}}}'.encode()
+            for more in (
+                *("-9", '"9"', '9, "more": 1', "1" + "0" * 30, '9, "rounds": 1000001'),
+                *(f'9, "last_mono_s": {odd}' for odd in ("1e300", "-1", '"soon"')),
+            )
+        ),
     ],
 )
-def test_file_that_is_missing_damaged_or_of_another_boot_is_a_fresh_count(
-    tmp_path: Path, content: bytes | None
+def test_file_that_is_damaged_or_of_another_boot_is_a_fresh_count(
+    tmp_path: Path, content: bytes
 ) -> None:
-    if content is not None:
-        (tmp_path / NAME).write_bytes(content)
+    (tmp_path / NAME).write_bytes(content)
     contexts = counted(tmp_path, made=1, rounds=0)
     assert contexts.used == 1
     assert GpuContexts(tmp_path, BOOT, 250).used == 1
 
 
-def test_boot_without_a_name_counts_for_this_process_alone(tmp_path: Path) -> None:
-    assert counted(tmp_path, boot="").used == 3
-    assert GpuContexts(tmp_path, "", 250).used == 0
-
-
-def test_what_another_process_has_counted_meanwhile_is_counted_too(tmp_path: Path) -> None:
-    agent, person = GpuContexts(tmp_path, BOOT, 250), GpuContexts(tmp_path, BOOT, 250)
+def test_what_another_process_has_counted_meanwhile_is_counted_too_in_the_same_boot(
+    tmp_path: Path,
+) -> None:
+    agent, person = GpuContexts(tmp_path, BOOT, 3), GpuContexts(tmp_path, BOOT, 3)
     agent.made()
     person.made()
     agent.round_begun()
+    assert not agent.spent
     agent.made()
-    assert agent.used == 3
-    assert GpuContexts(tmp_path, BOOT, 250).used == 3
-
-
-def test_budget_is_spent_with_its_last_context_and_none_never_is(tmp_path: Path) -> None:
-    contexts = GpuContexts(tmp_path, BOOT, 2)
-    spent = []
-    for _ in range(3):  # the last one is a person's
-        contexts.made()
-        spent.append(contexts.spent)
-    assert (contexts.used, spent) == (3, [False, True, True])
-    assert not GpuContexts(tmp_path, BOOT, None).spent
+    assert (agent.used, agent.spent) == (3, True)
+    agent.made()
+    later = GpuContexts(tmp_path, BOOT, 3)
+    assert (later.used, later.spent) == (4, True), "the last one was a person's"
+    assert not GpuContexts(tmp_path, BOOT, None).spent, "there is no budget"
+    nameless = counted(tmp_path, boot="")
+    assert (nameless.used, GpuContexts(tmp_path, "", 3).used) == (3, 0)
 
 
 def test_count_goes_on_in_memory_where_nothing_can_be_written(tmp_path: Path) -> None:
