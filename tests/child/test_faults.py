@@ -215,18 +215,20 @@ def test_another_option_is_a_usage_error(option: str) -> None:
 
 
 AUDITED = """
-import runpy, sys
+import os, runpy, sys
 def heard(event, arguments):
     if event in {"import", "ctypes.dlopen"}:
         print(event, arguments[0], file=sys.stderr)
+    if event == "import" and arguments[0] == "numpy":
+        print("threads", os.environ.get("OPENBLAS_NUM_THREADS", "all"), file=sys.stderr)
 sys.addaudithook(heard)
 sys.argv = ["gpud.child", *sys.argv[1:]]
 runpy.run_module("gpud.child", run_name="__main__")
 """
 
 
-def opened(option: str, job: dict[str, Any]) -> tuple[bool, bool]:
-    """Whether a child loads numpy, and whether it loads libcuda."""
+def opened(option: str, job: dict[str, Any]) -> tuple[str, bool]:
+    """On how many threads numpy computes that a child loads, and whether it loads libcuda."""
     ended = subprocess.run(
         [sys.executable, "-I", "-c", AUDITED, option],
         input=json.dumps(job),
@@ -236,17 +238,20 @@ def opened(option: str, job: dict[str, Any]) -> tuple[bool, bool]:
     )
     received = ended.stderr.splitlines()
     cuda_too = any(line.startswith("ctypes.dlopen") and "libcuda" in line for line in received)
-    return "import numpy" in received, cuda_too
+    return next((line for line in received if line.startswith("threads ")), ""), cuda_too
 
 
-def test_a_child_loads_what_its_question_needs_and_no_more(tmp_path: Path) -> None:
+def test_a_child_loads_what_its_question_needs_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     job = {"cuda_library": str(build_libcuda(tmp_path)), "gpu": GPU}
-    assert opened("--list", {}) == (False, False)
-    assert opened("--serve", {"cuda_library": job["cuda_library"]}) == (False, True)
-    assert opened("--serve", {"probe": "launch", **job}) == (False, True)
-    assert opened("--serve", {"probe": "cpu_call", **job}) == (False, False)
-    assert opened("--serve", {"probe": "cpu_matmul", **job}) == (True, False)
-    assert opened("--serve", {"probe": "crossover", **job}) == (True, True)
+    assert opened("--list", {}) == ("", False)
+    assert opened("--serve", {"cuda_library": job["cuda_library"]}) == ("", True)
+    assert opened("--serve", {"probe": "launch", **job}) == ("", True)
+    assert opened("--serve", {"probe": "cpu_call", **job}) == ("", False)
+    assert opened("--serve", {"probe": "cpu_matmul", **job}) == ("threads 1", False)
+    assert opened("--serve", {"probe": "crossover", **job}) == ("threads all", True)
 
 
 NOISY = r"""

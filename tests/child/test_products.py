@@ -133,7 +133,7 @@ def size_of(document: dict[str, Any], mode: str) -> int:
 
 
 @pytest.mark.parametrize("mode", sorted(METHOD))
-def test_a_block_whose_results_are_wrong_is_always_found_and_named(
+def test_a_block_or_a_single_element_that_is_wrong_is_always_found_and_named(
     tmp_path: Path, mode: str
 ) -> None:
     probe, tile = mode if mode in RATE else "precision", METHOD[mode].tile
@@ -141,28 +141,19 @@ def test_a_block_whose_results_are_wrong_is_always_found_and_named(
     n = size_of(run(probe, library, budget_s=60).document, mode)
     across = n // tile
     assert across == 4
-    for block in (0, 7, 9, 14):  # of each row and each column one
-        rewrite_script(library, f"{SMALL_GPU}corrupt {METHOD[mode].kernel} block {block}")
-        failure = run(probe, library, budget_s=60, seed=100 + block).failure
-        row, column = block // across * tile, block % across * tile
+    wrong = {
+        f"block {block}": (block // across * tile, block % across * tile, tile)
+        for block in (0, 7, 9, 14)  # of each row and each column one
+    }
+    wrong |= {str(at): (*divmod(at, n), 1) for at in (1, n + 5, n * n // 2 + 7, n * n - 1)}
+    for seed, (place, (row, column, side)) in enumerate(wrong.items(), 100):
+        rewrite_script(library, f"{SMALL_GPU}corrupt {METHOD[mode].kernel} {place}")
+        failure = run(probe, library, budget_s=60, seed=seed).failure
         assert failure["reason"] == Reason.VERIFICATION_FAILED
         assert failure["detail"] == (
-            f"rows {row} to {row + tile - 1}, columns {column} to {column + tile - 1} "
+            f"rows {row} to {row + side - 1}, columns {column} to {column + side - 1} "
             "of the product are wrong"
         )
-
-
-@pytest.mark.parametrize("mode", sorted(METHOD))
-def test_a_single_wrong_element_is_always_found(tmp_path: Path, mode: str) -> None:
-    probe = mode if mode in RATE else "precision"
-    library = build_libcuda(tmp_path, SMALL_GPU)
-    n = size_of(run(probe, library, budget_s=60).document, mode)
-    for element in (1, n + 5, n * n // 2 + 7, n * n - 1):
-        rewrite_script(library, f"{SMALL_GPU}corrupt {METHOD[mode].kernel} {element}")
-        failure = run(probe, library, budget_s=60, seed=element).failure
-        row, column = divmod(element, n)
-        words = f"rows {row} to {row}, columns {column} to {column} of the product are wrong"
-        assert failure["detail"] == words
 
 
 @pytest.mark.parametrize("probe", sorted(RATE))

@@ -67,28 +67,28 @@ def test_crash_while_the_gpu_is_given_back_costs_no_figure(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("function", "fix"),
-    [("cuInit", "first start takes longest"), ("cuModuleLoadDataEx", "compiles gpud's kernels")],
+    ("probe", "function", "fix"),
+    [
+        ("launch", "cuInit", "first start takes longest"),
+        ("launch", "cuModuleLoadDataEx", "compiles gpud's kernels"),
+        ("", "cuInit", "first start takes longest"),
+    ],
+    ids=["run", "kernels", "list of GPUs"],
 )
-def test_start_that_takes_too_long_has_a_reason_of_its_own(
-    tmp_path: Path, function: str, fix: str
+async def test_start_that_takes_too_long_has_a_reason_of_its_own(
+    tmp_path: Path, probe: str, function: str, fix: str
 ) -> None:
-    report, state = made(tmp_path, build_libcuda(tmp_path, f"hang {function}"), start_limit_s=1.0)
-    failure = failure_of(report)
+    launcher = Launcher(tmp_path / "gpu.lock")
+    library = str(build_libcuda(tmp_path, f"hang {function}"))
+    job = Job(probe, gpu=GPU if probe else None, cuda_library=library, start_limit_s=1.0)
+    asked = launcher.run(launch.SPEC, job) if probe else launcher.inventory(job)
+    failure = (await asked).failure
+    launcher.close()
+    assert failure is not None
     assert (failure.reason, failure.function) == (Reason.SLOW_START, function)
     assert failure.detail == f"not started within 1 s in {function}"
     assert fix in (failure.advice or "")
     assert "wsl --shutdown" in (failure.advice or "")
-    assert state is State.OPEN
-
-
-async def test_list_of_gpus_that_does_not_start_has_the_same_reason(tmp_path: Path) -> None:
-    library = build_libcuda(tmp_path, "hang cuInit")
-    launcher = Launcher(tmp_path / "gpu.lock")
-    inventory = await launcher.inventory(Job(cuda_library=str(library), start_limit_s=1.0))
-    launcher.close()
-    assert inventory.failure is not None
-    assert inventory.failure.reason is Reason.SLOW_START
     assert launcher.standing.state is State.OPEN
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import pytest
 
     from gpud.agent.history.records import Run
-    from gpud.agent.history.store import History
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.clock import Instant
 
@@ -163,28 +162,21 @@ def reported_at(finished_s: float, failure: Failure | None = None) -> Snapshot:
     return root_read(root, None, 1.0)(snapshots.full())
 
 
-async def read_reports(bench: Bench, *reports: Snapshot) -> History:
-    pipeline, history = bench.make()
-    for snapshot in reports:
-        bench.board.show(snapshot)
-        await pipeline.store_container_run()
-    await history.close()
-    return history
-
-
-def test_container_run_is_stored_once_however_often_root_reports_it(bench: Bench) -> None:
-    uuid, why = snapshots.DEVICE.uuid, Failure(Reason.TOOLKIT_MISSING, "why")
-    nine = reported_at(9.0)
-    asyncio.run(read_reports(bench, snapshots.bare(), reported_at(5.0), reported_at(5.0), nine))
-    asyncio.run(read_reports(bench, nine, reported_at(12.0, why)))  # by a new agent
-    assert container_runs(bench.folder) == [(5.0, uuid, 1), (9.0, uuid, 1), (12.0, None, 0)]
-
-
-def test_container_run_that_cannot_be_written_yet_is_written_later(
+def test_container_run_is_stored_once_however_often_root_reports_it_and_as_soon_as_it_can_be(
     bench: Bench, tmp_path: Path
 ) -> None:
+    async def agent(*reports: Snapshot) -> None:
+        async with bench.pipeline() as pipeline:
+            for snapshot in reports:
+                bench.board.show(snapshot)
+                await pipeline.store_container_run()
+
+    uuid, why = snapshots.DEVICE.uuid, Failure(Reason.TOOLKIT_MISSING, "why")
+    five, nine = reported_at(5.0), reported_at(9.0)
     bench.state_dir = tmp_path / "missing"
-    asyncio.run(read_reports(bench, reported_at(5.0)))
+    asyncio.run(agent(five))
     (tmp_path / "missing").mkdir()
-    asyncio.run(read_reports(bench, reported_at(5.0), reported_at(5.0)))
-    assert [row[0] for row in container_runs(tmp_path / "missing")] == [5.0]
+    asyncio.run(agent(snapshots.bare(), five, five, nine))
+    asyncio.run(agent(nine, reported_at(12.0, why)))
+    stored = container_runs(tmp_path / "missing")
+    assert stored == [(5.0, uuid, 1), (9.0, uuid, 1), (12.0, None, 0)]
