@@ -16,7 +16,7 @@ import pytest
 from gpud.child.cuda_api import FUNCTIONS, OPTIONAL
 from gpud.child.probes import launch
 from gpud.core.sample import Reason
-from tests.child.running import CHILD, GPU, INTERPRETED, ask, run, scripted
+from tests.child.running import CHILD, GPU, INTERPRETED, REAL, ask, run, scripted
 from tests.child.sweep import A_SMALL_GPU
 from tests.standins.build import build_libcuda
 from tests.standins.loaded import virtual_time
@@ -91,6 +91,14 @@ def test_a_driver_call_that_never_returns_ends_with_the_alarm_and_one_that_abort
     limits: Any = {} if number is signal.SIGABRT else {"budget_s": 0.4, "start_limit_s": 0.4}
     ended = scripted(tmp_path, "launch", trouble, **limits)
     assert (ended.code, ended.out) == (-number, "")
+
+
+def test_a_slow_driver_exceeds_the_budget_and_is_not_taken_for_one_that_hangs(
+    tmp_path: Path,
+) -> None:
+    slow = "sync_ns 20000000"
+    failure = scripted(tmp_path, "small_copy", slow, clock=REAL, budget_s=1.0).failure
+    assert failure["reason"] == Reason.BUDGET_EXCEEDED
 
 
 @pytest.mark.timeout(20)  # a child that never calls the driver leaves the log unopened
