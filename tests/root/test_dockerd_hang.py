@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -23,9 +23,6 @@ from gpud.root.dockerd_facts import (
 )
 from gpud.root.dockerd_step import due, step
 from gpud.root.supervisor import limits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LOOK_S = 2.05
 """A ping's time-out and the pause after it."""
@@ -106,29 +103,10 @@ def test_idle_and_silent_dockerd_is_replaced_within_15_s() -> None:
 
 @pytest.mark.parametrize("work", WORK)
 def test_silent_dockerd_at_work_is_not_touched_in_ten_minutes(work: str) -> None:
-    model = answered()
-    assert model.watch(SILENT, WORK[work], MINUTES_10_S) == []
-    assert model.memory.state is DockerdState.UNRESPONSIVE
-
-
-@pytest.mark.parametrize("work", WORK)
-def test_dockerd_that_starts_slowly_and_works_is_not_touched(work: str) -> None:
-    model = Model(Limits())
-    assert model.watch(SILENT, WORK[work], MINUTES_10_S) == []
-    assert model.watch(ENDING, WORK[work], MINUTES_10_S, every_s=1.0) == []
-
-
-def test_dockerd_that_never_answered_and_idles_has_the_time_of_a_start() -> None:
-    ((ended_s, action), *_) = Model(Limits()).watch(SILENT, idle, 70)
-    assert action is Action.TERMINATE
-    assert ended_s >= 60.0
-
-
-def test_stopped_dockerd_that_never_answered_is_not_waited_for() -> None:
-    stopped = Activity(active=False, cpu_s=7.0, stopped=True)
-    ((ended_s, action), *_) = Model(Limits()).watch(SILENT, lambda _: stopped, 70)
-    assert action is Action.TERMINATE
-    assert ended_s < 4.0 + LOOK_S
+    for model in (answered(), answered(CHOSEN), Model(Limits())):
+        assert model.watch(SILENT, WORK[work], MINUTES_10_S) == []
+        assert model.memory.state is DockerdState.UNRESPONSIVE
+        assert model.watch(ENDING, WORK[work], MINUTES_10_S, every_s=1.0) == []
 
 
 def test_work_that_ends_makes_the_idle_seconds_begin() -> None:
@@ -169,40 +147,53 @@ def test_pause_while_dockerd_ends_does_not_use_up_its_time() -> None:
     assert after_s >= 4.0
 
 
-def test_end_of_dockerd_takes_ten_seconds_at_work_and_four_when_idle() -> None:
-    for does, limit_s in ((WORK["a tenth of a core"], 10.0), (idle, 4.0)):
-        model = answered()
-        assert [action for _, action in model.watch(SILENT, idle, 4.2)] == [Action.TERMINATE]
-        ((after_s, action),) = model.watch(ENDING, does, 30, every_s=1.0)
-        assert action is Action.KILL
-        assert limit_s <= LOOK_S + after_s < limit_s + 1.1
+STOPPED = Activity(active=False, cpu_s=7.0, stopped=True)
+GONE = replace(WELL, containerd=Containerd.OWN_IS_GONE)
+CHOSEN = limits(DockerdSettings(hung_after_s=20.0, kill_after_s=12.0, start_timeout_s=45.0))
+USUAL = limits(DockerdSettings())
+TERMINATED: dict[str, tuple[Callable[[], Model], DockerdObservation, float]] = {
+    "idle": (answered, SILENT, 4.0),
+    "idle, as chosen": (lambda: answered(CHOSEN), SILENT, 20.0),
+    "idle in its start": (lambda: Model(USUAL), SILENT, 60.0),
+    "idle in its start, as chosen": (lambda: Model(CHOSEN), SILENT, 45.0),
+    "without its containerd": (lambda: answered(USUAL), GONE, 30.0),
+    "without its containerd, as chosen": (lambda: answered(CHOSEN), GONE, 20.0),
+}
 
 
-def test_limits_that_a_user_has_set_hold_whatever_dockerd_does() -> None:
-    chosen = limits(DockerdSettings(hung_after_s=30.0, kill_after_s=10.0, start_timeout_s=45.0))
-    for ends in (idle, WORK["a tenth of a core"]):
-        model = answered(chosen)
-        (terminated_s, first), (killed_s, second) = [
-            *model.watch(SILENT, idle, 32),
-            *model.watch(SILENT, ends, 30),
-        ]
-        assert first is Action.TERMINATE
-        assert 30.0 <= terminated_s < 30.0 + LOOK_S
-        assert second is Action.KILL
-        assert 10.0 <= (32.8 - terminated_s) + killed_s < 10.0 + LOOK_S
+@pytest.mark.parametrize("how", TERMINATED)
+def test_dockerd_that_does_nothing_has_a_time_of_its_own(how: str) -> None:
+    begin, observation, limit_s = TERMINATED[how]
+    ((ended_s, action), *_) = begin().watch(observation, idle, 70)
+    assert action is Action.TERMINATE
+    assert limit_s <= ended_s <= limit_s + LOOK_S
+
+
+def test_stopped_dockerd_that_never_answered_is_not_waited_for() -> None:
+    ((ended_s, action), *_) = Model(USUAL).watch(SILENT, lambda _: STOPPED, 70)
+    assert action is Action.TERMINATE
+    assert ended_s < 4.0 + LOOK_S
+
+
+@pytest.mark.parametrize(
+    ("chosen", "does", "limit_s"),
+    [
+        (USUAL, WORK["a tenth of a core"], 10.0),
+        (USUAL, idle, 4.0),
+        (CHOSEN, WORK["a tenth of a core"], 12.0),
+        (CHOSEN, idle, 12.0),
+    ],
+    ids=["at work", "idle", "at work, as chosen", "idle, as chosen"],
+)
+def test_end_of_dockerd_takes_ten_seconds_at_work_and_four_when_idle_or_as_chosen(
+    chosen: Limits, does: Callable[[float], Activity], limit_s: float
+) -> None:
     model = answered(chosen)
-    gone = replace(WELL, containerd=Containerd.OWN_IS_GONE)
-    ((lost_s, action), *_) = model.watch(gone, idle, 33, every_s=1.0)
-    assert (action, lost_s) == (Action.TERMINATE, 30.0)
-    ((ended_s, _), *_) = Model(chosen).watch(SILENT, idle, 60)
-    assert 45.0 <= ended_s <= 45.0 + LOOK_S
-    assert answered(chosen).watch(SILENT, WORK["a tenth of a core"], MINUTES_10_S) == []
-
-
-def test_without_limits_of_a_user_its_containerd_has_the_time_that_dockerd_needs() -> None:
-    gone = replace(WELL, containerd=Containerd.OWN_IS_GONE)
-    ((lost_s, _), *_) = answered(limits(DockerdSettings())).watch(gone, idle, 60, every_s=1.0)
-    assert lost_s == 30.0
+    while model.memory.terminated_s is None:
+        assert [a for _, a in model.watch(SILENT, idle, 0.0)] in ([], [Action.TERMINATE])
+    ((after_s, action),) = model.watch(ENDING, does, 30, every_s=1.0)
+    assert action is Action.KILL
+    assert limit_s <= LOOK_S + after_s < limit_s + 1.1
 
 
 @given(

@@ -1,16 +1,22 @@
+"""Decisions about dockerd in model time, and what is shown of one that cannot start."""
+
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import get_args, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gpud.core.clock import Instant
-from gpud.core.report import Owner, ProcessRef
+from gpud.core.health import Level
+from gpud.core.report import DockerdReport, Owner, ProcessRef
 from gpud.core.sections import DockerdSettings
+from gpud.root import report
 from gpud.root.dockerd_facts import (
+    OURS_TO_KEEP,
     Action,
     Activity,
     Api,
@@ -21,31 +27,39 @@ from gpud.root.dockerd_facts import (
     Exit,
     Limits,
     Memory,
+    Policy,
     StartCondition,
 )
-from gpud.root.dockerd_rules import binary_missing
+from gpud.root.dockerd_rules import binary_missing, socket_taken
 from gpud.root.dockerd_step import KILLS_FORGIVEN, POLICIES, due, step
+from tests.agent.state.folding import START, dockerd_seen
+from tests.events import folded
 
 LIMITS = Limits(start_timeout_s=60, hung_after_s=30, kill_after_s=10)
 FIRST, TWO = ProcessRef(10, 100), ProcessRef(11, 200)
 NONE = DockerdObservation(None, Owner.NONE, Api.REFUSED)
 WELL = DockerdObservation(FIRST, Owner.GPUD, Api.ANSWERS)
 
+CAUSE = DockerdCause(
+    "port_taken", "taken", "end it", frozenset({StartCondition.PORT, StartCondition.CONFIG}), "x:1"
+)
+
 ACTIVITY = st.none() | st.builds(Activity, active=st.booleans(), cpu_s=st.floats(0, 1e6))
+REF = st.none() | st.builds(ProcessRef, st.integers(2, 4), st.integers(1, 2))
 LOOKS = st.builds(
     DockerdObservation,
-    process=st.none() | st.builds(ProcessRef, st.integers(2, 4), st.integers(1, 2)),
+    process=REF,
     owner=st.sampled_from(Owner),
     api=st.sampled_from(Api),
-    obstacle=st.none() | st.just(binary_missing("dockerd")),
+    obstacle=st.none() | st.sampled_from([binary_missing("x"), socket_taken("/s", "python3")]),
     conditions=st.dictionaries(st.sampled_from(StartCondition), st.sampled_from(["", "a", "b"])),
     containerd=st.none() | st.sampled_from(Containerd),
     activity=ACTIVITY,
     wall_s=st.none() | st.floats(0, 2e9),
-    exit=st.none() | st.builds(Exit, code=st.none() | st.integers(0, 255)),
+    exit=st.none()
+    | st.builds(Exit, code=st.none() | st.integers(0, 255), cause=st.sampled_from([None, CAUSE])),
     jitter=st.floats(0, 1),
 )
-REF = st.none() | st.builds(ProcessRef, st.integers(2, 4), st.integers(1, 2))
 SECONDS = st.floats(0, 1e6)
 MEMORY = st.builds(
     Memory,
@@ -67,10 +81,12 @@ MEMORY = st.builds(
 )
 
 
-def run(*looks: tuple[float, DockerdObservation]) -> tuple[Memory, list[Action]]:
-    memory, actions = Memory(), []
+def run(
+    *looks: tuple[float, DockerdObservation], policy: Policy = due, memory: Memory | None = None
+) -> tuple[Memory, list[Action]]:
+    memory, actions = memory or Memory(), []
     for now_s, observation in looks:
-        memory, action = step(memory, observation, due, LIMITS, now_s)
+        memory, action = step(memory, observation, policy, LIMITS, now_s)
         actions.append(action)
     return memory, actions
 
@@ -104,9 +120,6 @@ def test_auto_leaves_alone_what_somebody_else_owns(observation: DockerdObservati
         assert POLICIES["auto"](observation, Memory(), LIMITS, 1e6) is Action.NOTHING
 
 
-CAUSE = DockerdCause(
-    "port_taken", "taken", "end it", frozenset({StartCondition.PORT, StartCondition.CONFIG}), "x:1"
-)
 FAILED = replace(
     NONE,
     exit=Exit(code=1, cause=CAUSE),
@@ -279,3 +292,142 @@ def test_restarts_are_counted_by_their_reason_and_a_start_is_timed() -> None:
     memory, _ = run((10.0, NONE), (10.0, starting), (10.15, WELL), (11, FOREIGN), (12, NONE))
     assert memory.restarts == {"taken_over": 1}
     assert memory.last_start_s == pytest.approx(0.15)
+
+
+TICK_S, MINUTE = 0.1, 600  # ticks
+UNEXPLAINED = Exit(code=1, log=("failed to start daemon: the moon is in the wrong house",))
+EXPLAINED = replace(UNEXPLAINED, cause=CAUSE)
+
+
+@dataclass
+class Machine:
+    """A world in which each dockerd of ours ends after ``lives`` looks."""
+
+    exit: Exit = UNEXPLAINED
+    lives: int = 0
+    answers: bool = False
+    obstacle: DockerdCause | None = None
+
+    def minute(self, policy: str, owner: Owner) -> tuple[int, DockerdReport]:
+        """Give its starts, and what is reported at the end; ``owner`` while none of ours runs."""
+        memory, starts, left, ended = Memory(), 0, 0, None
+        for tick in range(MINUTE):
+            if left:
+                api = Api.ANSWERS if self.answers else Api.ABSENT
+                observation = DockerdObservation(ProcessRef(1000 + starts, 1), Owner.GPUD, api)
+                left -= 1
+                ended = None if left else self.exit
+            else:
+                conditions = {StartCondition.CONFIG: "same"}
+                observation = DockerdObservation(None, owner, Api.REFUSED, self.obstacle, ended)
+                observation = replace(observation, conditions=conditions, jitter=1.0)
+                ended = None
+            memory, action = step(memory, observation, POLICIES[policy], LIMITS, tick * TICK_S)
+            if action is Action.START:
+                starts += 1
+                left, ended = self.lives, self.exit
+        facts = report.Facts(log="/var/log/gpud/dockerd.log")
+        return starts, report.dockerd(memory, observation, policy=policy, facts=facts)
+
+
+BACKED_OFF = range(5, 10)
+"""Starts in a minute: at 0, at once, and after 1, 2, 4 ... s less a quarter at random."""
+CRASHLOOP = (BACKED_OFF, "crashloop", "crashloop", "wrong house", "/var/log/gpud/dockerd.log")
+HELD_ONCE = (range(1, 2), "misconfigured", CAUSE.slug, CAUSE.detail, CAUSE.fix)
+NO_PROGRAM = (
+    range(1),
+    "misconfigured",
+    "binary_missing",
+    "",
+    "docker.io; gpud then starts dockerd",
+)
+FAILING = {
+    "unexplained": (Machine(), CRASHLOOP),
+    "unexplained, after an answer": (Machine(lives=2, answers=True), CRASHLOOP),
+    "with a cause": (Machine(EXPLAINED), HELD_ONCE),
+    "with a cause after a while": (Machine(EXPLAINED, lives=3), HELD_ONCE),
+    "without its program": (Machine(obstacle=binary_missing("dockerd")), NO_PROGRAM),
+}
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("owner", list(Owner))
+@pytest.mark.parametrize("how", FAILING)
+def test_dockerd_that_cannot_start_is_backed_off_or_held_by_whoever_keeps_it(
+    policy: str, owner: Owner, how: str
+) -> None:
+    machine, (expected, state, reason, words, fix) = FAILING[how]
+    starts, last = machine.minute(policy, owner)
+    if policy == "manage" or (policy == "auto" and owner in OURS_TO_KEEP):
+        assert starts in expected
+        assert (last.state, last.reason) == (state, reason)
+        assert words in (last.detail or "")
+        assert fix in (last.fix or "")
+    else:
+        assert (starts, last.state) == (0, "absent")
+
+
+MENDED_BY_GPUD = {"hung", "stopping"}
+FACTS = st.builds(
+    report.Facts,
+    trouble=st.none() | st.just("cannot start dockerd: Exec format error"),
+    unreachable=REF,
+    log=st.just("/var/log/gpud/dockerd.log"),
+)
+
+
+@given(
+    policy=st.sampled_from(sorted(POLICIES)),
+    looks=st.lists(st.tuples(LOOKS, st.floats(0.05, 60), FACTS), max_size=15),
+)
+def test_nothing_is_shown_as_degraded_or_failed_without_a_cause(
+    policy: str, looks: list[tuple[DockerdObservation, float, report.Facts]]
+) -> None:
+    memory, now_s = Memory(), 0.0
+    for observation, passed_s, facts in looks:
+        now_s += passed_s
+        memory, _ = step(memory, observation, POLICIES[policy], LIMITS, now_s)
+        status = report.dockerd(memory, observation, policy=policy, facts=facts)
+        shown = folded(dockerd_seen(**structs.asdict(status))).health["dockerd"]
+        if shown.level > Level.OK:
+            assert status.reason
+            assert status.detail
+        if shown.level is Level.FAILED:
+            assert shown.fix or shown.reason in MENDED_BY_GPUD
+
+
+UNIT = replace(NONE, owner=Owner.SYSTEMD)
+YOUNG, NEXT = (replace(WELL, process=ProcessRef(n, 1), api=Api.ABSENT) for n in (2, 3))
+THEIRS = replace(FOREIGN, api=Api.ABSENT)
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        (NONE, YOUNG, NONE),
+        (NONE, THEIRS, NONE),
+        (NONE, THEIRS, UNIT),
+        (UNIT, YOUNG, UNIT),
+        (NONE, YOUNG, THEIRS),
+        (NONE, FOREIGN),
+    ],
+)
+def test_foreign_dockerd_that_comes_and_goes_makes_no_storm(
+    looks: tuple[DockerdObservation, ...],
+) -> None:
+    memory, starts = Memory(), 0
+    for tick in range(MINUTE):
+        observation = looks[tick % len(looks)]
+        memory, action = step(memory, observation, due, LIMITS, tick * TICK_S)
+        starts += action is Action.START
+    assert 1 <= starts <= MINUTE * TICK_S + 1
+
+
+def test_an_owner_without_a_process_is_no_failure_and_its_end_is_worth_a_start() -> None:
+    memory, actions = run((0, UNIT), (1, UNIT), (2, NONE), policy=POLICIES["auto"])
+    assert (actions[-1], memory.failures, memory.restarts) == (Action.START, 0, {"taken_over": 1})
+    failed = replace(UNIT, exit=UNEXPLAINED)
+    looks = ((3, failed), (4, UNIT), (5, UNIT), (6, NONE))
+    memory, actions = run(*looks, policy=POLICIES["auto"], memory=memory)
+    assert (actions[-1], memory.failures) == (Action.START, 1)
+    assert memory.restarts == {"taken_over": 1, "start_failed": 1}
