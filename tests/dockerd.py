@@ -133,6 +133,12 @@ class PrivateDockerd:
             client.start(made["Id"])
             return str(made["Id"])
 
+    def pid_of(self, container: str) -> int:
+        """Give the first process of a container, 0 for one that has ended."""
+        with contextlib.closing(self.client()) as client:
+            state = client.inspect_container(container)["State"]
+            return int(state["Pid"]) if state["Running"] else 0
+
 
 @contextlib.contextmanager
 def private_dockerd() -> Iterator[PrivateDockerd]:

@@ -120,14 +120,6 @@ def test_a_run_is_announced_before_it_is_made() -> None:
     assert report.runs == 1
 
 
-def test_without_the_image_nothing_is_started_and_the_skip_is_counted_once_an_interval() -> None:
-    world = World(SOON, image=False)
-    report = world.run(2 * SOON.interval_s)
-    assert {task for _, task in world.tasks} == {Task.LOOK}
-    assert report.skips == {Skip.IMAGE_ABSENT: 2}
-    assert report.run is None
-
-
 def test_failures_are_retried_at_growing_distances_and_never_beyond_the_interval() -> None:
     world = World(SOON, failure=HUNG)
     world.run(3 * SOON.interval_s)
@@ -155,11 +147,24 @@ def test_a_success_ends_the_series_of_failures() -> None:
     assert after - before == pytest.approx(RETRY_S + ANNOUNCE_S, abs=2 * STEP_S)
 
 
-def test_a_dockerd_that_is_down_is_a_counted_skip_and_no_task() -> None:
-    world = World(SOON, answers=False)
-    report = world.run(SOON.interval_s)
-    assert world.tasks == []
-    assert report.skips == {Skip.DOCKERD_DOWN: 1}
+OFF = ContainerSettings(probe=False, first_after_s=60)
+
+
+@pytest.mark.parametrize(
+    ("world", "tasks", "stage", "skips"),
+    [
+        (World(SOON, image=False), {Task.LOOK}, ProbeStage.WAITING, {Skip.IMAGE_ABSENT: 2}),
+        (World(SOON, answers=False), set(), ProbeStage.WAITING, {Skip.DOCKERD_DOWN: 2}),
+        (World(OFF), {Task.LOOK}, ProbeStage.OFF, {}),
+    ],
+    ids=["no image", "no dockerd", "switched off"],
+)
+def test_what_cannot_run_is_a_skip_counted_once_an_interval_and_no_task(
+    world: World, tasks: set[Task], stage: ProbeStage, skips: dict[Skip, int]
+) -> None:
+    report = world.run(2 * SOON.interval_s)
+    assert {task for _, task in world.tasks} == tasks
+    assert (report.run, report.stage, report.skips) == (None, stage, skips)
 
 
 def test_an_announcement_is_taken_back_when_dockerd_goes() -> None:
@@ -202,14 +207,6 @@ def test_a_toolkit_that_changed_since_the_failure_is_tried_at_once() -> None:
     world.toolkit = ToolkitState.RUNTIME
     world.run(120)
     assert len(world.times(Task.RUN)) == 2
-
-
-def test_switched_off_it_looks_and_never_runs() -> None:
-    world = World(ContainerSettings(probe=False, first_after_s=0))
-    report = world.run(2000)
-    assert {task for _, task in world.tasks} == {Task.LOOK}
-    assert report.stage is ProbeStage.OFF
-    assert report.skips == {}
 
 
 def test_a_task_without_a_result_takes_nothing_back_and_a_run_counts_as_failed() -> None:
@@ -264,34 +261,29 @@ def test_cdi_file_that_offers_gpus_is_listed_among_odd_files(tmp_path: Path, tex
     ("text", "runtimes"),
     [('{"runtimes": {"nvidia": {}}}', ("nvidia",)), ('{"runtimes": 5}', ()), ("{", ())],
 )
-def test_toolkit_facts_come_from_daemon_json_and_the_programs_on_the_path(
+def test_toolkit_facts_come_from_dockerd_daemon_json_and_the_programs_on_the_path(
     tmp_path: Path, text: str, runtimes: tuple[str, ...]
 ) -> None:
     config, program = tmp_path / "daemon.json", tmp_path / PROGRAMS[0]
     config.write_text(text)
     program.touch(0o755)
     job = msgspec.structs.replace(JOB, config_file=str(config), path=str(tmp_path))
-    facts = container_probe.toolkit_facts({}, job)
-    assert (facts.configured, facts.programs) == (runtimes, PROGRAMS[:1])
-
-
-def test_nonsense_in_the_info_of_dockerd_counts_as_nothing() -> None:
     info = {
         "ServerVersion": "28.3.0",
         "Runtimes": {"runc": {}, "nvidia": {}},
         "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}, "x"],
     }
-    facts = container_probe.toolkit_facts(info, JOB)
+    facts = container_probe.toolkit_facts(info, job)
+    assert (facts.configured, facts.programs) == (runtimes, PROGRAMS[:1])
     assert (facts.version, facts.runtimes) == ("28.3.0", ("nvidia", "runc"))
     assert facts.cdi_devices == ("nvidia.com/gpu=0",)
     odd = {"Runtimes": 5, "CDISpecDirs": "x", "DiscoveredDevices": 7}
-    facts = container_probe.toolkit_facts(odd, JOB)
-    assert (facts.version, facts.runtimes, facts.cdi_dirs, facts.cdi_devices) == (
-        None,
-        None,
-        (),
-        (),
-    )
+    facts = container_probe.toolkit_facts(odd, job)
+    assert (facts.version, facts.runtimes) == (None, None)
+    assert (facts.cdi_dirs, facts.cdi_devices) == ((), ())
+
+
+THERE = DockerdObservation(process=None, owner=Owner.GPUD, api=Api.ANSWERS)
 
 
 def made(home: Path) -> Settings:
@@ -302,18 +294,10 @@ def made(home: Path) -> Settings:
 
 def test_probe_asks_the_socket_that_dockerd_really_listens_on(tmp_path: Path) -> None:
     written = tmp_path / "written"
-    command = (
-        "/bin/sh",
-        "-c",
-        f'echo "$@" > {written}.new; mv {written}.new {written}; exec sleep 100',
-        "",
-    )
-    containers = Containers(made(tmp_path), command)
+    script = f'echo "$@" > {written}.new; mv {written}.new {written}; exec sleep 100'
+    containers = Containers(made(tmp_path), ("/bin/sh", "-c", script, ""))
     try:
-        observation = DockerdObservation(process=None, owner=Owner.GPUD, api=Api.ANSWERS)
-        containers.step(
-            observation, DaemonConfig(socket="/srv/theirs.sock"), time.monotonic() + 1000
-        )
+        containers.step(THERE, DaemonConfig(socket="/srv/theirs.sock"), time.monotonic() + 1000)
         until(written.exists, "its command line")
         assert '"socket":"/srv/theirs.sock"' in written.read_text()
     finally:
@@ -332,8 +316,7 @@ def test_probe_without_a_result_is_a_look_that_failed(
     tmp_path: Path, command: str, reason: str
 ) -> None:
     containers = Containers(made(tmp_path), command.split())
-    observation = DockerdObservation(process=None, owner=Owner.GPUD, api=Api.ANSWERS)
-    containers.step(observation, DaemonConfig(), time.monotonic() + 1000)
+    containers.step(THERE, DaemonConfig(), time.monotonic() + 1000)
     if containers._child is not None:
         containers.ended(*os.waitpid(containers._child.pid, 0))
     toolkit = containers.report().toolkit
@@ -370,7 +353,8 @@ def test_gpuds_of_two_file_systems_differ() -> None:
 class Stubborn:
     """A dockerd that cannot remove the first of our two containers, and fetches no image."""
 
-    def __init__(self) -> None:
+    def __init__(self, *said: dict[str, str]) -> None:
+        self.said = said  # of a fetch
         self.removed: list[str] = []
 
     def close(self) -> None:
@@ -382,8 +366,8 @@ class Stubborn:
     def inspect_image(self, image: str) -> None:
         raise ImageNotFound(image)
 
-    def pull(self, _image: str, **_: object) -> list[dict[str, str]]:
-        return [{"status": "Downloading"}, {"error": "no space left on device"}]
+    def pull(self, _image: str, **_: object) -> tuple[dict[str, str], ...]:
+        return self.said
 
     def containers(self, **_: object) -> list[dict[str, str]]:
         return [{"Id": "stuck"}, {"Id": "left"}]
@@ -403,17 +387,20 @@ def test_container_that_cannot_be_removed_holds_up_no_other_and_no_look() -> Non
     assert dockerd.removed == ["left"]
 
 
-def test_fetch_that_ends_in_the_middle_has_dockers_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(docker, "APIClient", lambda **_: Stubborn())
-    result = container_probe.perform(msgspec.structs.replace(JOB, task=Task.PULL))
-    assert result.failure == Failure(Reason.PULL_FAILED, "no space left on device")
-    assert result.image_present is False
-
-
-def test_image_that_is_gone_after_its_fetch_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(docker, "APIClient", lambda **_: Stubborn())
-    monkeypatch.setattr(Stubborn, "pull", lambda *_, **__: [{"status": "Download complete"}])
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        ({"error": "no space left on device"}, "no space left on device"),
+        ({"status": "Download complete"}, "does not have it"),
+    ],
+)
+def test_fetch_that_ends_in_the_middle_or_without_an_image_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, last: dict[str, str], words: str
+) -> None:
+    dockerd = Stubborn({"status": "Downloading"}, last)
+    monkeypatch.setattr(docker, "APIClient", lambda **_: dockerd)
     result = container_probe.perform(msgspec.structs.replace(JOB, task=Task.PULL))
     assert result.failure is not None
     assert result.failure.reason is Reason.PULL_FAILED
-    assert "does not have it" in result.failure.detail
+    assert words in result.failure.detail
+    assert result.image_present is False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
@@ -41,8 +40,7 @@ def test_killed_dockerd_is_started_without_back_off_and_its_container_never_stop
     assert before["owner"] == "gpud"
     assert before["restarts"] == {}
     container = dockerd.run_container()
-    with contextlib.closing(dockerd.client()) as client:
-        inside = client.inspect_container(container)["State"]["Pid"]
+    inside = dockerd.pid_of(container)
     os.kill(before["process"]["pid"], signal.SIGKILL)
     until(dockerd.answers, "the API again")
     after = supervised.when(lambda r: running(r) and r["dockerd"]["restarts"], "its restart")
@@ -52,10 +50,7 @@ def test_killed_dockerd_is_started_without_back_off_and_its_container_never_stop
     assert len(starts) == 2
     assert all("failures=0" in line or '"failures": 0' in line for line in starts), starts
     assert after["dockerd"]["live_restore"] is True
-    with contextlib.closing(dockerd.client()) as client:
-        state = client.inspect_container(container)["State"]
-    assert state["Running"]
-    assert state["Pid"] == inside
+    assert dockerd.pid_of(container) == inside
 
 
 def test_a_dockerd_killed_again_and_again_is_back_each_time_without_a_back_off(
@@ -105,8 +100,7 @@ def test_a_stopped_dockerd_is_replaced_and_its_container_lives(
     supervised.start()
     first = supervised.when(running, "a running dockerd")["dockerd"]["process"]
     container = dockerd.run_container()
-    with contextlib.closing(dockerd.client()) as client:
-        inside = client.inspect_container(container)["State"]["Pid"]
+    inside = dockerd.pid_of(container)
     os.kill(first["pid"], signal.SIGSTOP)
     for state in ("unresponsive", "stopping"):
         status = supervised.when(lambda r, state=state: r["dockerd"]["state"] == state, state)  # type: ignore[misc]
@@ -115,9 +109,7 @@ def test_a_stopped_dockerd_is_replaced_and_its_container_lives(
         lambda r: running(r) and r["dockerd"]["process"] != first, "its restart"
     )
     assert again["dockerd"]["restarts"] == {"hung": 1}
-    with contextlib.closing(dockerd.client()) as client:
-        state = client.inspect_container(container)["State"]
-    assert (state["Running"], state["Pid"]) == (True, inside)
+    assert dockerd.pid_of(container) == inside
 
 
 def test_a_silent_dockerd_at_work_is_left_alone_until_it_idles(
