@@ -107,11 +107,9 @@ class Window(Screen):
         while program not in select.select([self.master, program], [], [], LIMIT_S)[0]:
             self.read()
         os.close(program)
-        everything = self.everything
         os.write(self.slave, END.encode())
-        rest = self.until(END)
-        self.everything = everything + rest
-        self.unread = rest
+        self.unread = self.until(END)
+        self.everything = self.everything.removesuffix(END)
         return self.close()
 
 

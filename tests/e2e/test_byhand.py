@@ -7,14 +7,9 @@ import contextlib
 import fcntl
 import json
 import os
-import pty
 import re
-import select
 import shutil
 import signal
-import struct
-import subprocess
-import termios
 import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -37,15 +32,15 @@ from gpud.core.settings import LOCK, parse
 from gpud.requests import ProbeRequest, RanLine, WaitLine
 from tests.e2e.driven import virtual_python
 from tests.e2e.program import Program, alive, as_nobody, cuda, program
+from tests.terminals import ENVIRONMENT, Window
 from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator
 
     from gpud.core.sample import Condition
     from gpud.requests import ProbeLine
-
-TERMINAL = {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becoming somebody else needs root")
 
@@ -82,24 +77,8 @@ def reported(stream: IO[str] | None, pattern: str) -> re.Match[str]:
 
 def on_a_terminal(gpud: Program, *words: str, **environ: str) -> tuple[int, str]:
     """Run it on a terminal of 24 rows and 80 columns; give the exit code and all it wrote."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    clean = {name: value for name, value in os.environ.items() if name[:3] != "LC_"}
-    process = subprocess.Popen(
-        gpud.command("probe", *words),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        cwd="/",
-        env={**{k: v for k, v in clean.items() if k != "NO_COLOR"}, **TERMINAL, **environ},
-    )
-    os.close(theirs)
-    written = bytearray()
-    with contextlib.suppress(OSError):  # EIO: the last one has closed it
-        while select.select([ours], [], [], LIMIT_S)[0] and (chunk := os.read(ours, 65536)):
-            written += chunk
-    os.close(ours)
-    return process.wait(timeout=LIMIT_S), written.decode()
+    shown = Window(gpud.command("probe", *words), ENVIRONMENT | environ)
+    return shown.ended(), shown.unread
 
 
 def document(ran: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -144,7 +123,7 @@ def test_a_terminal_shows_a_line_for_each_run_then_the_table_and_the_distributio
     code, screen = on_a_terminal(gpud, "launch", "--repeat", "2")
     assert code == 0
     assert "\x1b" not in screen
-    shown = screen.replace("\r\n", "\n").split("\n")
+    shown = screen.split("\n")
     name = "launch on GPU 0, NVIDIA GeForce RTX 4070 (stand-in)"
     for repeat in (1, 2):
         begun, ended = shown[2 * repeat - 2 : 2 * repeat]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import pty
 import shutil
 import signal
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.e2e.program import Program, alive, as_nobody, children_of, program
+from tests.terminals import Window
 from tests.waiting import LIMIT_S, until
 
 if TYPE_CHECKING:
@@ -105,21 +103,13 @@ def test_down_with_docker_stops_the_dockerd_that_gpud_keeps(
 
 
 def test_ctrl_c_in_a_terminal_ends_a_foreground_run_with_everything(gpud: Program) -> None:
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execv(sys.executable, gpud.command("run"))
+    shown = Window(gpud.command("run"), os.environ)
     gpud.status_when(lambda d: d["health"].get("http"), "an answer")
     agent = gpud.agent_pid()
     assert agent is not None
-    os.write(terminal, b"\x03")
-    message = b""
-    with contextlib.suppress(OSError):
-        while chunk := os.read(terminal, 4096):
-            message += chunk
-    _, status = os.waitpid(pid, 0)
-    os.close(terminal)
-    assert os.waitstatus_to_exitcode(status) == 0, message.decode()
-    assert b"Traceback" not in message
+    shown.send("\x03")
+    assert shown.ended() == 0, shown.everything
+    assert "Traceback" not in shown.everything
     assert not alive(agent)
 
 
