@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from typing import Any
 
 from tests.e2e.program import Program, cuda, nvml, only, program
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DRIVER = "driver_version 572.16\n"
 SWAPPED = "driver_version 576.02\n"
 AGAIN = "driver_version 580.88\n"
 NO_GPU = ("this machine has no NVIDIA GPU", "this container was given no GPU")
-
-
-@pytest.fixture
-def gpud() -> Iterator[Program]:
-    with program() as made:
-        yield made
 
 
 def versions(gpud: Program, kind: str = "driver_version") -> list[tuple[str | None, str]]:

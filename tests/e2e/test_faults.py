@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture
-def gpud() -> Iterator[Program]:
-    with program() as made:
-        yield made
-
-
 def assert_said_in_the_log_and_as_a_metric(gpud: Program, component: str, reason: str) -> None:
     assert reason in gpud.logs()
     assert gpud.value("gpud_health_reason_info", component=component, reason=reason) == 1

@@ -1,4 +1,4 @@
-"""Debian's Prometheus scrapes the whole gpud."""
+"""Debian's Prometheus scrapes the whole gpud, also for dashboards made for dcgm-exporter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.child.sweep import A_SMALL_GPU
 from tests.e2e import scraping
 from tests.e2e.driven import DATA_CENTRE
-from tests.e2e.program import Program, cuda, nvml, program
+from tests.e2e.program import Program, cuda, nvml, only, program
 from tests.e2e.scraping import api
 from tests.waiting import until
 
@@ -50,7 +50,7 @@ ABSENT_HERE = {
 
 
 @pytest.fixture
-def gpud(dockerd: PrivateDockerd) -> Iterator[Program]:
+def whole(dockerd: PrivateDockerd) -> Iterator[Program]:
     with program(dockerd=dockerd.settings()) as made:
         made.settings |= {
             "cuda": cuda(made.home, f"{A_SMALL_GPU}launch_ns 5000\n"),
@@ -67,8 +67,8 @@ def gpud(dockerd: PrivateDockerd) -> Iterator[Program]:
 
 
 @pytest.fixture
-def prometheus(gpud: Program, tmp_path: Path) -> Iterator[int]:
-    with scraping.prometheus(gpud.port, tmp_path) as port:
+def prometheus(whole: Program, tmp_path: Path) -> Iterator[int]:
+    with scraping.prometheus(whole.port, tmp_path) as port:
         yield port
 
 
@@ -84,15 +84,91 @@ def target(port: int) -> tuple[str, str]:
     return only["health"], only["lastError"]
 
 
-def test_scrapes_have_no_error_and_every_documented_family(gpud: Program, prometheus: int) -> None:
+def test_scrapes_have_no_error_and_every_documented_family(whole: Program, prometheus: int) -> None:
     documented = set(re.findall(r"^\| `(gpud_\w+)`", DOCUMENT.read_text(), re.MULTILINE))
     expected = documented - ABSENT_HERE.keys()
     until(lambda: expected <= families(prometheus), "every documented family", every_s=1)
     until(lambda: target(prometheus) == ("up", ""), "a scrape without an error")
     checked = subprocess.run(
         ["promtool", "check", "metrics"],
-        input=gpud.get("/metrics"),
+        input=whole.get("/metrics"),
         capture_output=True,
         check=False,
     )
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
+
+
+DASHBOARD = {
+    'DCGM_FI_DEV_GPU_TEMP{instance=~"$instance", gpu=~"$gpu"}': 61,
+    'avg(DCGM_FI_DEV_GPU_TEMP{instance=~"$instance", gpu=~"$gpu"})': 56.5,
+    'DCGM_FI_DEV_POWER_USAGE{instance=~"$instance", gpu=~"$gpu"}': 140.5,
+    'sum(DCGM_FI_DEV_POWER_USAGE{instance=~"$instance", gpu=~"$gpu"})': 220.5,
+    'DCGM_FI_DEV_SM_CLOCK{instance=~"$instance", gpu=~"$gpu"} * 1000000': 2475e6,
+    'DCGM_FI_DEV_GPU_UTIL{instance=~"$instance", gpu=~"$gpu"}': 37,
+    'DCGM_FI_DEV_FB_USED{instance=~"$instance", gpu=~"$gpu"}': 3072,
+}
+"""The expressions of dashboard 12239 as it writes them, with the value of GPU 0, or of both."""
+
+PROFILED = 'DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{instance=~"$instance", gpu=~"$gpu"}'
+
+BY_HOST = (
+    'max(DCGM_FI_DEV_GPU_TEMP{Hostname=~"$Hostname", gpu=~"$gpu"}) by (Hostname, gpu, uuid)',
+    'sum(max(DCGM_FI_DEV_POWER_USAGE{Hostname=~"$Hostname", gpu=~"$gpu"}) by (gpu))',
+    'max(DCGM_FI_DEV_SM_CLOCK{Hostname=~"$Hostname", gpu=~"$gpu"}) by (Hostname, UUID, gpu)',
+)
+"""What versions of its file ask that choose the machine by another label."""
+
+VARIABLES = ("instance", "gpu", "Hostname")
+"""Each is label_values(DCGM_FI_DEV_GPU_TEMP, NAME)."""
+
+CARDS = """
+devices 2
+device.0.temperature_c 61
+device.1.temperature_c 52
+device.0.power_mw 140500
+device.1.power_mw 80000
+device.0.memory_used_bytes 3221225472
+device.0.memory_reserved_bytes 0
+device.0.utilization_gpu_percent 37
+device.0.clock_sm_mhz 2475
+"""
+
+
+def chosen(port: int, expression: str) -> str:
+    """Fill in the variables as Grafana does with "All" chosen: every value it knows, as a regex."""
+    for name in VARIABLES:
+        values = api(port, f"label/{name}/values", **{"match[]": "DCGM_FI_DEV_GPU_TEMP"})
+        either = "|".join(re.escape(value).replace("\\", "\\\\") for value in values)
+        expression = expression.replace(f"${name}", f"({either})")
+    return expression
+
+
+def request(port: int, expression: str) -> list[float]:
+    """The values of an expression, by GPU."""
+    result = api(port, "query", query=chosen(port, expression))["result"]
+    result.sort(key=lambda item: item["metric"].get("gpu", ""))
+    return [float(item["value"][1]) for item in result]
+
+
+def test_the_dashboard_of_dcgm_exporter_has_its_data(gpud: Program, tmp_path: Path) -> None:
+    gpud.settings = {"export": {"compat": ["dcgm"]}, "probes": only("cpu_call")}
+    gpud.settings["nvml"] = nvml(gpud.home, CARDS)
+    gpud.start()
+    gpud.health("nvml", 0)
+    with scraping.prometheus(gpud.port, tmp_path) as port:
+        until(
+            lambda: (api(port, "query", query="DCGM_FI_DEV_FB_USED") or {}).get("result"),
+            "the first scrape in Prometheus",
+        )
+        assert {item: request(port, item)[:1] for item in DASHBOARD} == {
+            item: [value] for item, value in DASHBOARD.items()
+        }
+        for item in DASHBOARD:
+            both = not item.startswith(("avg", "sum"))
+            assert len(request(port, item)) == (2 if both else 1), item
+        assert [len(request(port, item)) for item in BY_HOST] == [2, 1, 2]
+        assert request(port, PROFILED) == []  # measured by nobody here, and made up by nobody
+        types = api(port, "metadata", metric="DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION")
+        assert [item["type"] for item in types["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"]] == [
+            "unknown"
+        ]

@@ -114,3 +114,26 @@ def test_slower_driver_is_reported_once_everywhere_until_it_is_replaced() -> Non
         assert gpud.value("gpud_slowdown_ratio", **LABELS) == pytest.approx(1, abs=0.03)
         assert gpud.cli("alerts").returncode == 0
         assert "Traceback" not in gpud.logs()
+
+
+LOST = "GpudFunctionLost"
+WORKED = 4
+
+
+def test_cuda_that_the_new_driver_breaks_is_one_alert_until_it_works_again() -> None:
+    with receiver() as hook, machine(seed=7) as driven:
+        gpud = driven.gpud
+        gpud.settings["alerts"]["webhook_urls"] = [hook.url()]
+        driven.start()
+        until(lambda: '["cuda",' in driven.state("functions"), "CUDA's work to be known")
+        driven.overnight(NEW, more="fail cuInit 999\n")
+        until(lambda: received(hook, "firing", LOST), "the webhook to be told")
+        [alert] = alerts(gpud)
+        assert (alert["name"], alert["severity"]) == (LOST, "critical")
+        labels = alert["labels"]
+        assert (labels["kind"], labels["old"], labels["new"]) == ("cuda", OLD, NEW)
+        driven.replace(NEW)
+        until(lambda: received(hook, "resolved", LOST), "the end")
+        driven.more_runs(WORKED)
+        assert alerts(gpud) == []
+        assert len(hook.documents) == 2

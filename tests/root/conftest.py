@@ -80,9 +80,13 @@ class Supervised:
             )
             raise AssertionError(f"{error}\n{self.report()}{logs}") from None
 
-    def agent_pid(self) -> int:
-        status = self.when(lambda r: r["agent"]["process"], "an agent")
-        pid: int = status["agent"]["process"]["pid"]
+    def agent_pid(self, but: int | None = None) -> int:
+        """Wait for an agent, ``but`` for this one."""
+
+        def another(status: dict[str, Any]) -> bool:
+            return (status["agent"]["process"] or {}).get("pid") not in {None, but}
+
+        pid: int = self.when(another, "an agent")["agent"]["process"]["pid"]
         return pid
 
 

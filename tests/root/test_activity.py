@@ -77,28 +77,15 @@ def children(pid: int) -> list[int]:
     return [each for each in process.pids() if process.parent(each) == pid]
 
 
-def test_sleeping_process_does_nothing(program: str, run: Callable[..., int]) -> None:
-    before = reads(run(program), "S")
-    assert not before.active
-    assert not before.stopped
-
-
-def test_running_process_is_active_and_its_time_grows(
-    program: str, run: Callable[..., int]
+@pytest.mark.parametrize(
+    ("mode", "state", "active"),
+    [("sleep", "S", False), ("spin", "R", True), ("disk", "D", True)],  # waits for the disk
+)
+def test_process_is_active_while_it_runs_or_waits_for_the_disk(
+    program: str, run: Callable[..., int], mode: str, state: str, active: object
 ) -> None:
-    pid = run(program, "spin")
-    before = reads(pid, "R")
-    assert before.active
-
-    def grown() -> bool:
-        found = process.activity(pid)
-        return found is not None and found.cpu_s > before.cpu_s
-
-    until(grown, "CPU time")
-
-
-def test_process_that_waits_for_the_disk_is_active(program: str, run: Callable[..., int]) -> None:
-    assert reads(run(program, "disk"), "D").active
+    before = reads(run(program, mode), state)
+    assert (before.active, before.stopped) == (active, False)
 
 
 def test_process_in_a_debugger_is_active(program: str, run: Callable[..., int]) -> None:
@@ -113,7 +100,14 @@ def test_busy_descendant_makes_its_parent_active_unless_that_is_stopped(
 ) -> None:
     pid = run(program, "parent", program, "parent", program, "spin")
     until(lambda: children(pid) and children(children(pid)[0]), "a grandchild")
-    assert reads(pid, "S").active
+    before = reads(pid, "S")
+    assert before.active
+
+    def grown() -> bool:
+        found = process.activity(pid)
+        return found is not None and found.cpu_s > before.cpu_s
+
+    until(grown, "CPU time")
     os.kill(pid, signal.SIGSTOP)
     stopped = reads(pid, "T")
     assert not stopped.active

@@ -79,81 +79,64 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     assert len(words) < 700
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ('could not select device driver "" with capabilities: [[gpu]]', Reason.TOOLKIT_MISSING),
+ERRORS = {
+    Reason.TOOLKIT_MISSING: (
+        'could not select device driver "" with capabilities: [[gpu]]',
+        'could not select device driver "nvidia" with capabilities: [[gpu]]',
+    ),
+    Reason.RUNTIME_UNKNOWN: (
+        "unknown or invalid runtime name: nvidia",
+        "Unknown runtime specified nvidia",
+    ),
+    Reason.NO_DEVICE: (
+        f"{CLI}initialization error: WSL environment detected but no adapters were found",
+        "exit code 1: Error: only 0 Devices available, 1 requested.  Exiting.",
+    ),
+    Reason.DRIVER_MISMATCH: (
+        f"{CLI}initialization error: nvml error: driver/library version mismatch",
+        "CUDA error at bodysystemcuda_impl.h:159 code=35(cudaErrorInsufficientDriver)",
+    ),
+    Reason.LIBRARY_MISSING: (
         (
-            'could not select device driver "nvidia" with capabilities: [[gpu]]',
-            Reason.TOOLKIT_MISSING,
+            f"{CLI}initialization error: load library failed: libnvidia-ml.so.1: cannot open "
+            "shared object file: no such file or directory"
         ),
-        ("unknown or invalid runtime name: nvidia", Reason.RUNTIME_UNKNOWN),
-        ("Unknown runtime specified nvidia", Reason.RUNTIME_UNKNOWN),
+    ),
+    Reason.INIT_FAILED: (f"{CLI}initialization error: nvml error: driver not loaded",),
+    Reason.REQUIREMENT_UNMET: (
         (
-            f"{CLI}initialization error: WSL environment detected but no adapters were found",
-            Reason.NO_DEVICE,
+            f"{CLI}requirement error: unsatisfied condition: cuda>=12.6, please update your "
+            "driver to a newer version, or use an earlier cuda container"
         ),
+    ),
+    Reason.MOUNT_FAILED: (
         (
-            f"{CLI}initialization error: nvml error: driver/library version mismatch",
-            Reason.DRIVER_MISMATCH,
+            f"{CLI}mount error: file creation failed: /var/lib/docker/overlay2/8a/merged/run/"
+            "nvidia-persistenced/socket: no such device or address"
         ),
+        f"{CLI}mount error: stat failed: /usr/lib/wsl/drivers: permission denied",
+    ),
+    Reason.TOOLKIT_FAILED: (f"{CLI}ldcache error: process /sbin/ldconfig failed",),
+    Reason.CDI_UNRESOLVED: (
         (
-            (
-                f"{CLI}initialization error: load library failed: libnvidia-ml.so.1: cannot open "
-                "shared object file: no such file or directory"
-            ),
-            Reason.LIBRARY_MISSING,
+            "could not apply required modification to OCI specification: error modifying "
+            "OCI spec: failed to inject CDI devices: unresolvable CDI devices nvidia.com/gpu=all"
         ),
-        (f"{CLI}initialization error: nvml error: driver not loaded", Reason.INIT_FAILED),
-        (
-            (
-                f"{CLI}requirement error: unsatisfied condition: cuda>=12.6, please update your "
-                "driver to a newer version, or use an earlier cuda container"
-            ),
-            Reason.REQUIREMENT_UNMET,
-        ),
-        (
-            (
-                f"{CLI}mount error: file creation failed: /var/lib/docker/overlay2/8a/merged/run/"
-                "nvidia-persistenced/socket: no such device or address"
-            ),
-            Reason.MOUNT_FAILED,
-        ),
-        (
-            f"{CLI}mount error: stat failed: /usr/lib/wsl/drivers: permission denied",
-            Reason.MOUNT_FAILED,
-        ),
-        (f"{CLI}ldcache error: process /sbin/ldconfig failed", Reason.TOOLKIT_FAILED),
-        (
-            (
-                "could not apply required modification to OCI specification: error modifying "
-                "OCI spec: failed to inject CDI devices: unresolvable CDI devices "
-                "nvidia.com/gpu=all"
-            ),
-            Reason.CDI_UNRESOLVED,
-        ),
-        (
-            "CDI device injection failed: unresolvable CDI devices nvidia.com/gpu=all",
-            Reason.CDI_UNRESOLVED,
-        ),
-        (
-            "CDI device injection failed: failed to stat CDI host device /dev/dxg",
-            Reason.CDI_FAILED,
-        ),
-        ("exit code 1: Error: only 0 Devices available, 1 requested.  Exiting.", Reason.NO_DEVICE),
-        (
-            "CUDA error at bodysystemcuda_impl.h:159 code=35(cudaErrorInsufficientDriver)",
-            Reason.DRIVER_MISMATCH,
-        ),
-        ("no space left on device", Reason.DOCKER_ERROR),
-    ],
-)
-def test_dockers_own_error_is_recognised_bare_and_wrapped(text: str, reason: Reason) -> None:
-    for shown in (text, RUNC.format(text), f"Auto-detected mode as 'legacy'\n{text}\n"):
-        failure = explained(shown, Reason.DOCKER_ERROR)
-        assert failure.reason is reason
-        assert " ".join(text.split()) in failure.detail
-        assert (failure.advice is None) == (reason is Reason.DOCKER_ERROR)
+        "CDI device injection failed: unresolvable CDI devices nvidia.com/gpu=all",
+    ),
+    Reason.CDI_FAILED: ("CDI device injection failed: failed to stat CDI host device /dev/dxg",),
+    Reason.DOCKER_ERROR: ("no space left on device",),
+}
+
+
+@pytest.mark.parametrize("reason", ERRORS)
+def test_dockers_own_error_is_recognised_bare_and_wrapped(reason: Reason) -> None:
+    for text in ERRORS[reason]:
+        for shown in (text, RUNC.format(text), f"Auto-detected mode as 'legacy'\n{text}\n"):
+            failure = explained(shown, Reason.DOCKER_ERROR)
+            assert failure.reason is reason, text
+            assert " ".join(text.split()) in failure.detail
+            assert (failure.advice is None) == (reason is Reason.DOCKER_ERROR)
 
 
 def test_what_counts_is_kept_of_a_long_chain_of_wrapped_errors() -> None:

@@ -22,13 +22,6 @@ def answer(path: Path, status: Any, *args: str, **settings: Any) -> daemonconfig
     return daemonconfig.read(DockerdSettings(args=(f"--config-file={file}", *args), **settings))
 
 
-def test_without_anything_the_defaults_are_dockers_own() -> None:
-    config = daemonconfig.read(DockerdSettings(args=("--config-file=/nonexistent/daemon.json",)))
-    assert config.data_root == "/var/lib/docker"
-    assert config.exec_root == "/var/run/docker"
-    assert (config.pass_host, config.pass_pidfile, config.elsewhere) == (False, False, False)
-
-
 def test_the_file_counts_and_a_flag_counts_more(tmp_path: Path) -> None:
     status = {"data-root": "/file/data", "exec-root": "/file/exec", "pidfile": "/file/pid"}
     config = answer(tmp_path, status, "--exec-root", "/flag/exec")
@@ -71,11 +64,15 @@ def test_a_socket_of_the_settings_is_passed_on_unless_the_hosts_are_set(tmp_path
 
 
 @pytest.mark.parametrize(
-    "status", ["", "{", "[]", "null", '{"data-root": 7, "hosts": "x"}', "[" * 9999]
+    "status", [None, "", "{", "[]", "null", '{"data-root": 7, "hosts": "x"}', "[" * 9999]
 )
-def test_a_file_that_says_nothing_usable_sets_nothing(tmp_path: Path, status: str) -> None:
-    config = answer(tmp_path, status)
-    assert config.data_root == "/var/lib/docker"
+def test_without_a_file_or_with_nothing_usable_in_it_the_defaults_are_dockers_own(
+    tmp_path: Path, status: str | None
+) -> None:
+    absent = DockerdSettings(args=("--config-file=/nonexistent/daemon.json",))
+    config = daemonconfig.read(absent) if status is None else answer(tmp_path, status)
+    assert (config.data_root, config.exec_root) == ("/var/lib/docker", "/var/run/docker")
+    assert (config.pass_host, config.pass_pidfile, config.elsewhere) == (False, False, False)
     assert config.hosts is None
 
 

@@ -88,9 +88,12 @@ def test_a_warning_about_a_read_only_place_is_not_why_dockerd_ended() -> None:
     assert explain((warning, "failed to start daemon: something else")) is None
 
 
-def test_logfmt_is_read_for_its_message_and_error() -> None:
+def test_logfmt_is_read_for_its_message_and_error_and_long_words_keep_both_ends() -> None:
     line = r'time="2026-11-21T10:00:00Z" level=error msg="no \"driver\"" error="not here" module=x'
     assert plain(line) == 'no "driver": not here'
+    long = plain(f"who speaks{'x' * 900}what is wrong")
+    assert len(long) == LONGEST_DETAIL
+    assert (long[:10], long[-13:]) == ("who speaks", "what is wrong")
 
 
 def test_the_last_words_of_a_crash_loop_are_a_few_lines_without_repetition() -> None:

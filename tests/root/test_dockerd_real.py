@@ -31,45 +31,31 @@ def dockerd_starts(supervised: Supervised) -> int:
     return log.count('msg="Starting up"')
 
 
-def test_killed_dockerd_is_started_without_back_off_and_its_container_never_stopped(
+def test_dockerd_killed_again_and_again_is_back_without_a_back_off_and_its_container_unharmed(
     supervised: Supervised, dockerd: PrivateDockerd
 ) -> None:
     supervised.settings = {"dockerd": dockerd.settings()}
     supervised.start()
-    before = supervised.when(running, "a running dockerd")["dockerd"]
-    assert before["owner"] == "gpud"
-    assert before["restarts"] == {}
-    container = dockerd.run_container()
-    inside = dockerd.pid_of(container)
-    os.kill(before["process"]["pid"], signal.SIGKILL)
-    until(dockerd.answers, "the API again")
-    after = supervised.when(lambda r: running(r) and r["dockerd"]["restarts"], "its restart")
-    assert after["dockerd"]["restarts"] == {"killed": 1}
-    log = (supervised.home / "var/log/gpud/root.log").read_text()
-    starts = [line for line in log.splitlines() if "dockerd_action" in line and "start" in line]
-    assert len(starts) == 2
-    assert all("failures=0" in line or '"failures": 0' in line for line in starts), starts
-    assert after["dockerd"]["live_restore"] is True
-    assert dockerd.pid_of(container) == inside
-
-
-def test_a_dockerd_killed_again_and_again_is_back_each_time_without_a_back_off(
-    supervised: Supervised, dockerd: PrivateDockerd
-) -> None:
-    supervised.settings = {"dockerd": dockerd.settings()}
-    supervised.start()
-    for number in range(5):
+    container = inside = None
+    for number in range(6):
         # Killed before root has seen it answer, one has failed to start.
         status = supervised.when(
             lambda r, kills=number: running(r) and sum(r["dockerd"]["restarts"].values()) == kills,  # type: ignore[misc]
             f"a running dockerd after {number} kills",  # a back-off would be half a minute at last
-        )
-        os.kill(status["dockerd"]["process"]["pid"], signal.SIGKILL)
-    status = supervised.when(
-        lambda r: running(r) and sum(r["dockerd"]["restarts"].values()) == 5, "its restarts"
-    )
-    assert dockerd.answers()
-    assert status["dockerd"]["restarts"] == {"killed": 5}
+        )["dockerd"]
+        assert status["owner"] == "gpud"
+        assert status["live_restore"] is True
+        assert status["restarts"] == ({"killed": number} if number else {})
+        assert dockerd.answers()
+        container = container or dockerd.run_container()
+        inside = inside or dockerd.pid_of(container)
+        assert dockerd.pid_of(container) == inside
+        if number < 5:
+            os.kill(status["process"]["pid"], signal.SIGKILL)
+    log = (supervised.home / "var/log/gpud/root.log").read_text()
+    starts = [line for line in log.splitlines() if "dockerd_action" in line and "start" in line]
+    assert len(starts) == 6
+    assert all("failures=0" in line or '"failures": 0' in line for line in starts), starts
 
 
 def test_next_supervisor_adopts_the_dockerd_of_a_stopped_supervisor(

@@ -119,26 +119,21 @@ def closed() -> Iterator[Path]:
         shutil.rmtree(root)
 
 
-def test_checkout_below_a_closed_directory_is_reached_and_nothing_else(closed: Path) -> None:
-    checkout = closed / "work/checkout"
-    status = answer(
-        "--user", "nobody", "--need", checkout, more=(str(closed), str(checkout / "code.py"))
-    )
+def test_checkout_below_a_closed_directory_is_reached_written_and_nothing_else(
+    closed: Path,
+) -> None:
+    checkout, nobody = closed / "work/checkout", pwd.getpwnam("nobody").pw_uid
+    needed = ("--user", "nobody", "--need", checkout)
+    status = answer(*needed, more=(str(closed), str(checkout / "code.py")))
     assert status["below"] == ["work"]
     assert status["file"] == "hello"
-    assert status["uid"][0] == str(pwd.getpwnam("nobody").pw_uid)
+    assert status["uid"][0] == str(nobody)
     assert str(closed) not in Path("/proc/self/mounts").read_text()
     assert (closed / "secret").read_text() == "secret"
-
-
-def test_the_needed_directory_stays_writable_for_its_owner(closed: Path) -> None:
-    checkout = closed / "work/checkout"
-    os.chown(checkout, pwd.getpwnam("nobody").pw_uid, -1)
-    done = drop(
-        "--user", "nobody", "--need", checkout, "--", "/bin/touch", str(checkout / "written")
-    )
+    os.chown(checkout, nobody, -1)
+    done = drop(*needed, "--", "/bin/touch", str(checkout / "written"))
     assert done.returncode == 0, done.stderr
-    assert (checkout / "written").stat().st_uid == pwd.getpwnam("nobody").pw_uid
+    assert (checkout / "written").stat().st_uid == nobody
 
 
 def test_needed_place_that_does_not_exist_blocks_no_user(tmp_path: Path) -> None:

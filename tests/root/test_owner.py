@@ -16,7 +16,7 @@ import tempfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -74,12 +74,24 @@ def nothing(tmp_path: Path) -> Scene:
 
 
 @contextlib.contextmanager
-def sleeping(**environ: str) -> Iterator[ProcessRef]:
-    with subprocess.Popen(["/bin/sleep", "100"], env=environ) as child:
+def sleeping(
+    program: str | Path = "/bin/sleep", user: int | None = None, run_dir: str = ""
+) -> Iterator[ProcessRef]:
+    with subprocess.Popen([program, "100"], user=user, env={MARK: run_dir}) as child:
         result = process.ref(child.pid)
         assert result is not None
         yield result
         child.kill()
+
+
+@contextlib.contextmanager
+def saying(*line: str | Path, **more: Any) -> Iterator[tuple[int, bytes]]:
+    """A process that says one line and waits; gives its pid and the line."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(line, stdin=pipe, stdout=pipe, **more) as there:
+        assert there.stdout is not None
+        yield there.pid, there.stdout.readline()
+        there.kill()
 
 
 def write(path: Path, text: str) -> None:
@@ -94,7 +106,7 @@ def make_wsl(sysroot: Path) -> None:
 
 
 def test_a_mark_in_the_environment_is_ours_and_another_supervisors_is_not(nothing: Scene) -> None:
-    with sleeping(**{MARK: "/run/gpud"}) as ours, sleeping(**{MARK: "/elsewhere"}) as theirs:
+    with sleeping(run_dir="/run/gpud") as ours, sleeping(run_dir="/elsewhere") as theirs:
         until(lambda: owner(replace(nothing, process=ours)) is Owner.GPUD, "the exec")
         assert owner(replace(nothing, process=theirs)) is Owner.OTHER
 
@@ -176,32 +188,26 @@ def test_an_enabled_unit_means_that_systemd_will_start_it_if_it_runs(nothing: Sc
     assert owner(nothing) is Owner.NONE  # another socket is no business of the unit's
 
 
-def test_a_link_into_docker_desktop_is_its_socket_even_while_it_leads_nowhere(
+def test_listener_from_docker_desktop_is_its_proxy_and_a_link_that_leads_nowhere_its_socket(
     nothing: Scene,
 ) -> None:
     write(nothing.sysroot / "etc/wsl.conf", f"[automount]\nroot={nothing.sysroot}/mnt\n")
-    theirs = nothing.sysroot / "mnt/wsl/docker-desktop/shared-sockets/docker.proxy.sock"
-    Path(nothing.socket).symlink_to(theirs)
-    assert owner(nothing) is Owner.DOCKER_DESKTOP
-
-
-def test_a_listener_run_from_docker_desktop_is_its_proxy(nothing: Scene) -> None:
-    write(nothing.sysroot / "etc/wsl.conf", f"[automount]\nroot={nothing.sysroot}/mnt\n")
-    proxy = nothing.sysroot / "mnt/wsl/docker-desktop/docker-desktop-user-distro"
+    theirs = nothing.sysroot / "mnt/wsl/docker-desktop"
+    proxy = theirs / "docker-desktop-user-distro"
     proxy.parent.mkdir(parents=True)
     shutil.copy("/bin/sleep", proxy)
-    with subprocess.Popen([proxy, "100"]) as running:
+    with sleeping(proxy) as running:
         served = replace(nothing, listener=running.pid, listens=True)
         until(lambda: owner(served) is Owner.DOCKER_DESKTOP, "the exec")
-        running.kill()
+    assert owner(nothing) is Owner.NONE
+    Path(nothing.socket).symlink_to(theirs / "shared-sockets/docker.proxy.sock")
+    assert owner(nothing) is Owner.DOCKER_DESKTOP
 
 
 @needs_root
 def test_another_users_process_is_another_users(nothing: Scene) -> None:
-    with subprocess.Popen(["/bin/sleep", "100"], user=65534) as rootless:
-        result = process.ref(rootless.pid)
-        assert owner(replace(nothing, process=result)) is Owner.OTHER_USER
-        rootless.kill()
+    with sleeping(user=65534) as rootless:
+        assert owner(replace(nothing, process=rootless)) is Owner.OTHER_USER
 
 
 @pytest.fixture
@@ -212,15 +218,10 @@ def other_distribution(nothing: Scene) -> Iterator[Scene]:
     place.mkdir()
     path = str(place / "docker.sock")
     mounts = f'mount -t tmpfs tmpfs {place}; exec "$@"'
-    with subprocess.Popen(
-        [*OUTSIDE, "--kill-child", "sh", "-c", mounts, "sh", sys.executable, "-c", LISTEN, path],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as there:
-        assert there.stdout is not None
-        assert there.stdout.readline() == b"listening\n"
+    line = [*OUTSIDE, "--kill-child", "sh", "-c", mounts, "sh", sys.executable, "-c", LISTEN, path]
+    with saying(*line) as (_, said):
+        assert said == b"listening\n"
         yield replace(nothing, socket=path)
-        there.kill()
 
 
 def ask_from_outside(scene: Scene) -> str:
@@ -249,20 +250,11 @@ def hidden(nothing: Scene) -> Iterator[Scene]:
     make_wsl(nothing.sysroot)
     path = f"/run/gpud-{os.getpid()}.sock"
     mounts = 'mount -t tmpfs tmpfs /run && exec "$@"'
-    with subprocess.Popen(
-        ["unshare", "-Urm", "sh", "-c", mounts, "sh", "/usr/bin/python3", "-c", HIDE, path],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        user=65534,
-        group=65534,
-        extra_groups=(),
-        cwd="/",
-    ) as there:
-        assert there.stdout is not None
-        if (uid := there.stdout.readline()) != b"0\n":  # root there, and nobody here
+    line = ["unshare", "-Urm", "sh", "-c", mounts, "sh", "/usr/bin/python3", "-c", HIDE, path]
+    with saying(*line, user=65534, group=65534, extra_groups=(), cwd="/") as (_, uid):
+        if uid != b"0\n":  # root there, and nobody here
             pytest.skip(f"no user namespaces for users: {uid!r}")
         yield replace(nothing, socket=path)
-        there.kill()
 
 
 @needs_root
@@ -294,13 +286,7 @@ def test_shared_socket_with_a_listener_out_of_sight_is_another_distributions(
     nothing: Scene,
 ) -> None:
     make_wsl(nothing.sysroot)
-    with subprocess.Popen(
-        [sys.executable, "-c", LISTEN, nothing.socket],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as there:
-        assert there.stdout is not None
-        assert there.stdout.readline() == b"listening\n"
+    with saying(sys.executable, "-c", LISTEN, nothing.socket) as (pid, said):
+        assert said == b"listening\n"
         assert ask_from_outside(nothing) == "other_distribution"
-        assert owner(replace(nothing, listener=there.pid, listens=True)) is Owner.OTHER
-        there.kill()
+        assert owner(replace(nothing, listener=pid, listens=True)) is Owner.OTHER

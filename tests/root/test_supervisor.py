@@ -1,7 +1,8 @@
-"""The supervisor and an agent that is only a sleeping program."""
+"""The supervisor, an agent that is only a sleeping program, and logs that all have an end."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import shutil
@@ -10,9 +11,8 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 
 from gpud.core.errors import AlreadyRunning, ConfigError
@@ -20,7 +20,8 @@ from gpud.core.report import ProcessRef
 from gpud.core.sections import AgentSettings
 from gpud.core.settings import Settings
 from gpud.root import agent as agents
-from gpud.root import control, lock, process
+from gpud.root import files, lock, process
+from gpud.root.dockerd import LARGEST_LOG
 from tests.root.conftest import RUN
 from tests.waiting import LIMIT_S, until
 
@@ -30,38 +31,26 @@ if TYPE_CHECKING:
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
-def ref_of(status: dict[str, Any]) -> ProcessRef:
-    return ProcessRef(status["pid"], status["start_ticks"])
-
-
 def test_killed_agent_is_started_again_and_the_signal_reported(supervised: Supervised) -> None:
     supervised.start()
     first = supervised.agent_pid()
     os.kill(first, signal.SIGKILL)
-    status = supervised.when(
-        lambda r: r["agent"]["process"] and r["agent"]["process"]["pid"] != first, "a new agent"
-    )["agent"]
+    supervised.agent_pid(but=first)
+    status = (supervised.report() or {})["agent"]
     assert status["restarts"] == 1
     assert status["detail"] == "ended by signal 9"
 
 
-def test_directory_of_the_logs_that_somebody_removed_is_made_again(supervised: Supervised) -> None:
+def test_directory_of_the_logs_that_somebody_removed_is_made_again_or_done_without(
+    supervised: Supervised,
+) -> None:
     supervised.start()
     first, logs = supervised.agent_pid(), supervised.home / "var/log/gpud"
     shutil.rmtree(logs)
     until((logs / "agent").is_dir, "the directories")
     os.kill(first, signal.SIGKILL)
-    supervised.when(
-        lambda r: r["agent"]["process"] and r["agent"]["process"]["pid"] != first, "a new agent"
-    )
+    first = supervised.agent_pid(but=first)
     until(lambda: "agent_started" in (logs / "root.log").read_text(), "the log")
-
-
-def test_report_is_written_on_though_a_directory_of_the_logs_cannot_be_made(
-    supervised: Supervised,
-) -> None:
-    supervised.start()
-    first, logs = supervised.agent_pid(), supervised.home / "var/log/gpud"
     shutil.rmtree(logs)
     logs.write_text("a file in its place, as good as a disk that takes no directory")
     os.kill(first, signal.SIGKILL)
@@ -70,28 +59,21 @@ def test_report_is_written_on_though_a_directory_of_the_logs_cannot_be_made(
     )
 
 
-def test_run_directory_that_somebody_removed_is_made_again_with_a_new_agent(
+def test_pid_file_that_somebody_removed_is_written_again_and_its_directory_with_a_new_agent(
     supervised: Supervised,
 ) -> None:
     supervised.start()
     first, run_dir = supervised.agent_pid(), supervised.home / "run/gpud"
-    shutil.rmtree(run_dir)
-    until(lambda: lock.holder(run_dir), "the pid for shells")
-    supervised.when(
-        lambda r: r["agent"]["process"] and r["agent"]["process"]["pid"] != first, "a new agent"
-    )
-    with pytest.raises(AlreadyRunning):
-        lock.Lock(run_dir)
-
-
-def test_pid_file_that_somebody_removed_is_written_again(supervised: Supervised) -> None:
-    supervised.start()
-    run_dir, agent = supervised.home / "run/gpud", supervised.agent_pid()
     assert supervised.process is not None
     (run_dir / "root.pid").unlink()
     holder = until(lambda: lock.holder(run_dir), "the pid for shells")
     assert holder.pid == supervised.process.pid
-    assert supervised.agent_pid() == agent
+    assert supervised.agent_pid() == first
+    shutil.rmtree(run_dir)
+    until(lambda: lock.holder(run_dir), "the pid for shells")
+    supervised.agent_pid(but=first)
+    with pytest.raises(AlreadyRunning):
+        lock.Lock(run_dir)
 
 
 def test_supervisor_ends_where_another_has_taken_the_removed_run_directory(
@@ -137,16 +119,15 @@ def test_agent_dies_with_a_killed_supervisor_and_the_next_waits_for_that(
 ) -> None:
     supervised.agent = ["/bin/sh", "-c", "trap 'sleep 0.5; exit' TERM; sleep 1000 & wait"]
     supervised.start()
-    old = supervised.when(lambda r: r["agent"]["process"], "an agent")["agent"]["process"]
+    old = process.ref(supervised.agent_pid())
+    assert old is not None
     assert supervised.process is not None
     supervised.process.kill()
     supervised.process.wait()
     supervised.start()
-    status = supervised.when(
-        lambda r: r["agent"]["process"] and r["agent"]["process"] != old, "a new agent"
-    )
-    assert not process.alive(ref_of(old))
-    assert status["agent"]["restarts"] == 0
+    supervised.agent_pid(but=old.pid)
+    assert not process.alive(old)
+    assert (supervised.report() or {})["agent"]["restarts"] == 0
 
 
 @needs_root
@@ -169,42 +150,6 @@ def test_agent_runs_as_another_user_and_each_directory_has_its_owner(
     assert (supervised.home / "var/lib/gpud").stat().st_uid == 65534
     assert (supervised.home / "var/log/gpud").stat().st_uid == 0
     assert supervised.report() is not None
-
-
-UP = RUN.replace("supervisor", "control").replace(
-    "control.run(settings, config_path=None, foreground=False, agent_command=given",
-    "control.up(settings, config_path=None, agent_command=given",
-)
-
-
-def test_up_returns_with_a_supervisor_that_left_the_session_and_down_ends_it(
-    supervised: Supervised,
-) -> None:
-    settings = msgspec.convert({"home": str(supervised.home), **supervised.settings}, Settings)
-    arguments = msgspec.json.encode(
-        {"settings": {"home": str(supervised.home), **supervised.settings}, "agent": ["/bin/cat"]}
-    )
-    run_dir = supervised.home / "run/gpud"
-    pids = []
-    for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-I", "-c", UP, arguments],
-            capture_output=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-        holder = lock.holder(run_dir)
-        assert holder is not None
-        pids.append(holder.pid)
-    assert pids[0] == pids[1]
-    assert os.getsid(pids[0]) != os.getsid(0)
-    for descriptor in (0, 1, 2):
-        opened = Path(f"/proc/{pids[0]}/fd/{descriptor}").readlink()
-        assert str(opened).startswith(("/dev/null", str(supervised.home)))
-    assert control.down(settings, docker=False) == control.Stopped(supervisor=True)
-    assert process.ref(pids[0]) is None
-    assert control.down(settings, docker=False) == control.Stopped(supervisor=False)
 
 
 @needs_root
@@ -264,3 +209,80 @@ def test_look_at_the_settings_as_the_agents_user_is_over_soon_whatever_that_user
     command[-1] = "echo gpud: why >&2; exit 2"
     with pytest.raises(ConfigError, match=r"^why$"):
         agents.check_files(settings, tmp_path / "gpud.toml")
+
+
+BY_ROOT = ("dockerd.log", "agent.log", "root.err")
+BY_STRUCTLOG = {"root.log"}
+LINES = b"something went wrong again\n" * (LARGEST_LOG // 27 + 1000)
+
+
+def test_a_log_that_grew_too_large_is_set_aside_while_its_writer_goes_on(
+    supervised: Supervised,
+) -> None:
+    supervised.start()
+    folder = supervised.home / "var/log/gpud"
+    until((folder / "agent.log").exists, "the agent's log")
+    found = {path.name for path in folder.iterdir() if path.is_file()}
+    assert found <= BY_STRUCTLOG | set(BY_ROOT)
+    logs = [folder / name for name in BY_ROOT]
+    with contextlib.ExitStack() as stack:
+        writers = [stack.enter_context(log.open("ab", buffering=0)) for log in logs]
+        for writer in writers:
+            writer.write(LINES)
+        until(lambda: all(log.stat().st_size < LARGEST_LOG for log in logs), "emptied logs")
+        for writer in writers:
+            writer.write(b"and again\n")
+    for log in logs:
+        assert log.read_bytes().endswith(b"and again\n")
+        assert log.stat().st_size < LARGEST_LOG
+        assert log.with_name(f"{log.name}.1").stat().st_size <= LARGEST_LOG
+
+
+@needs_root
+def test_starts_that_always_fail_do_not_fill_the_disk(tmp_path: Path) -> None:
+    log = tmp_path / "var/log/gpud/root.err"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(LINES)
+    wrong = tmp_path / "etc/gpud/gpud.toml"
+    wrong.parent.mkdir(parents=True)
+    wrong.write_text("[paths]\nrun = '/proc/nowhere'\n")
+    answer = subprocess.run(
+        [sys.executable, "-I", "-m", "gpud", "--home", tmp_path, "up"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode != 0
+    assert "/proc/nowhere" in answer.stderr
+    assert log.stat().st_size < LARGEST_LOG
+
+
+@needs_root
+def test_a_full_disk_does_not_keep_a_log_full(tmp_path: Path) -> None:
+    log = tmp_path / "disk" / "dockerd.log"
+    log.parent.mkdir()
+    size = f"size={LARGEST_LOG + 1024 * 1024}"
+    disk = ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(log.parent)]
+    subprocess.run(disk, check=True)
+    try:
+        with contextlib.suppress(OSError), log.open("ab", buffering=0) as writer:
+            while True:
+                writer.write(b"x" * 4096)
+        files.rotate(log, LARGEST_LOG)
+        assert list(log.parent.iterdir()) == [log]
+        assert log.stat().st_size == 0
+    finally:
+        subprocess.run(["umount", log.parent], check=True)
+
+
+def test_a_log_that_its_writer_made_enormous_is_cut_and_never_read_whole(tmp_path: Path) -> None:
+    log = tmp_path / "agent.log"
+    with log.open("wb") as writer:
+        writer.truncate(1 << 42)
+        writer.seek(0, os.SEEK_END)
+        writer.write(b"last words\n")
+    files.rotate(log, 1024)
+    assert log.stat().st_size == 0
+    rest = (tmp_path / "agent.log.1").read_bytes()
+    assert len(rest) == 1024
+    assert rest.endswith(b"last words\n")

@@ -110,13 +110,6 @@ def settled(world: World, *, but: tuple[str, ...] = ("sleep 1000", "time.sleep")
     until(lambda: not left(), f"an end of {left()}")
 
 
-def test_an_opened_shell_starts_gpud_once_and_says_nothing(machine: World, shell: Shell) -> None:
-    with machine.covered("/opt/gpud/bin/gpud", RECORDS):
-        assert opened(machine, shell) == ""
-        assert until(lambda: asked(machine), "a start") == ["up"]
-        settled(machine)
-
-
 def test_beside_a_running_gpud_no_process_is_begun(machine: World, shell: Shell) -> None:
     running(machine)
     machine.own(f"{STATE}/notice", "")
@@ -181,6 +174,7 @@ def as_root(script: str) -> Callable[[World], None]:
 
 
 STALE: dict[str, Callable[[World], None]] = {
+    "no file": lambda _: None,
     "a recycled pid": recycled,
     "a zombie": zombie,
     "a dead pid": garbage(b"4000000 17\n"),
@@ -195,7 +189,7 @@ STALE: dict[str, Callable[[World], None]] = {
 
 
 @pytest.mark.parametrize("how", STALE)
-def test_a_pid_file_that_names_no_gpud_starts_one_in_silence(
+def test_an_opened_shell_starts_gpud_once_in_silence_whatever_else_a_pid_file_names(
     machine: World, shell: Shell, how: str
 ) -> None:
     STALE[how](machine)
