@@ -71,14 +71,6 @@ def json_cut_short(dockerd: PrivateDockerd) -> Trouble:
     return bad_file(dockerd, '{"debug": tru', "config_invalid", words)
 
 
-def unknown_key(dockerd: PrivateDockerd) -> Trouble:
-    return bad_file(dockerd, '{"debgu": true}', "config_invalid", "debgu")
-
-
-def key_and_flag(dockerd: PrivateDockerd) -> Trouble:
-    return bad_file(dockerd, '{"storage-driver": "vfs"}', "config_conflict", "both as a flag")
-
-
 def hosts_without_a_unix_socket(dockerd: PrivateDockerd) -> Trouble:
     text = json.dumps({"hosts": ["tcp://127.0.0.1:1"]})
     for trouble in bad_file(dockerd, text, "socket_elsewhere", dockerd.socket):
@@ -184,8 +176,6 @@ def data_root_in_use(dockerd: PrivateDockerd) -> Trouble:
 
 
 SELDOM = (
-    unknown_key,
-    key_and_flag,
     folder_of_the_socket_missing,
     directory_for_a_socket,
     disk_of_the_exec_root_full,

@@ -203,10 +203,8 @@ def test_change_in_what_the_cause_watches_and_in_nothing_else_is_worth_a_start(
 
 FOREIGN = replace(WELL, process=TWO, owner=Owner.SYSTEMD)
 SECOND = replace(WELL, process=TWO)
-BLOCKED = replace(NONE, obstacle=binary_missing("dockerd"))
 NO_CONTAINERD = replace(WELL, containerd=Containerd.OWN_IS_GONE)
 NOT_ITS_CONTAINERD = replace(WELL, containerd=Containerd.OTHER_IS_GONE)
-NO_SOCKET = replace(WELL, api=Api.ABSENT)
 KILLED = replace(NONE, exit=Exit(signal=9))
 CHANGED = replace(FAILED, conditions={StartCondition.PORT: "17", StartCondition.CONFIG: "b"})
 WITH_CONFIG = replace(NONE, conditions={StartCondition.CONFIG: "a"})
@@ -222,14 +220,11 @@ STORIES: dict[str, tuple[list[tuple[float, DockerdObservation]], str, DockerdSta
         "+.+.+",
         DockerdState.STARTING,
     ),
-    "running dockerd is kept": ([(0, WELL), (1, WELL)], "..", DockerdState.RUNNING),
     "socket that may not be asked is up": (
         [(0, replace(NONE, api=Api.DENIED))],
         ".",
         DockerdState.RUNNING,
     ),
-    "obstacle": ([(0, BLOCKED), (99, BLOCKED)], "..", DockerdState.MISCONFIGURED),
-    "obstacle that is gone": ([(0, BLOCKED), (99, NONE)], ".+", DockerdState.STARTING),
     "no cause from an older log": (
         [(0, NONE), (1, WELL), (2, FAILED)],
         "+.+",
@@ -243,11 +238,6 @@ STORIES: dict[str, tuple[list[tuple[float, DockerdObservation]], str, DockerdSta
     "hold that another owner ended": (
         [(0, WITH_CONFIG), (1, FAILED), (2, FOREIGN), (3, HELD)],
         "+..+",
-        DockerdState.STARTING,
-    ),
-    "taken over, and begun again": (
-        [(0, NONE), (1, WELL), (2, FOREIGN), (3, FOREIGN), (4, NONE)],
-        "+...+",
         DockerdState.STARTING,
     ),
     "containerd that stays dead": (
@@ -264,11 +254,6 @@ STORIES: dict[str, tuple[list[tuple[float, DockerdObservation]], str, DockerdSta
         [(0, WELL), (1, NOT_ITS_CONTAINERD), (999, NOT_ITS_CONTAINERD)],
         "...",
         DockerdState.RUNNING,
-    ),
-    "socket file that is gone": (
-        [(0, WELL), (1, NO_SOCKET), (1000, NO_SOCKET), (1e6, NO_SOCKET)],
-        "....",
-        DockerdState.UNRESPONSIVE,
     ),
     "kill, each followed by a start": (
         [(s, look) for s in range(0, 400, 100) for look in (WELL, KILLED)],
