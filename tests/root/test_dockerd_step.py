@@ -373,7 +373,7 @@ def test_nothing_is_shown_as_degraded_or_failed_without_a_cause(
         now_s += passed_s
         memory, _ = step(memory, observation, POLICIES[policy], LIMITS, now_s)
         status = report.dockerd(memory, observation, policy=policy, facts=facts)
-        shown = folded(dockerd_seen(**structs.asdict(status))).health["dockerd"]
+        shown = folded(START, dockerd_seen(**structs.asdict(status))).health["dockerd"]
         if shown.level > Level.OK:
             assert status.reason
             assert status.detail
