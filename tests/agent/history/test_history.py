@@ -93,7 +93,7 @@ def test_gpu_may_be_named_by_the_number_that_the_agent_gives_it(
         asked.written(run(NOW_S), run(NOW_S, gpu="GPU-2"))
         assert [row["gpu_uuid"] for row in asked.csv("--gpu", "1", "--csv")] == ["GPU-1"]
         assert [line[2:4] for line in asked.table("--gpu", "1")[1:]] == [["GPU", "1"]]
-        assert "has no GPU '7'" in refused(asked, "--gpu", "7")
+        assert "there is no GPU 7\n" in refused(asked, "--gpu", "7")
 
 
 def refused(asked: Asked, *words: str) -> str:
@@ -105,8 +105,8 @@ def test_unknown_probe_gpu_and_moment_are_refused_with_a_fix(asked: Asked) -> No
     asked.written(run(NOW_S), run(NOW_S, probe="event"), run(NOW_S, gpu="GPU-2"))
     assert "fix: one of event, launch" in refused(asked, "--probe", "\x1b[31m")
     assert "\x1b" not in asked.stderr
-    assert "fix: one of GPU-1, GPU-2" in refused(asked, "--gpu", "GPU-9")
-    assert "more than one GPU is 'GPU'" in refused(asked, "--gpu", "GPU")
+    assert "fix: one of: GPU-1, GPU-2, cpu\n" in refused(asked, "--gpu", "GPU-9")
+    assert "more than one GPU is meant by GPU\n" in refused(asked, "--gpu", "GPU")
     assert "write 30m, 2h, 3d" in refused(asked, "--since", "yesterday")
     assert "exchange the two" in refused(asked, "--since", "1h", "--until", "2h")
 
