@@ -101,6 +101,8 @@ def test_nothing_can_be_changed_over_http(port: int, method: str) -> None:
         if path in PATHS:
             error = json.loads(body)["error"]
             assert (error["reason"], error["fix"]) == ("method_not_allowed", "use GET or HEAD")
+        else:  # a person's line
+            assert body.endswith(b"; use GET or HEAD\n")
 
 
 @pytest.mark.parametrize(
@@ -111,6 +113,7 @@ def test_unknown_path_is_refused_as_json(port: int, path: str) -> None:
     assert (code, headers["content-type"]) == (404, "application/json")
     assert json.loads(body)["error"]["reason"] == "no_such_path"
     assert b"\x1b" not in body
+    assert ask(port, "/nothing")[2].endswith(b"; try / or /metrics\n")
 
 
 def test_failure_of_gpud_is_answered_without_its_message() -> None:
@@ -165,6 +168,7 @@ def test_unusable_value_is_refused_with_its_parameter_and_the_fix(
     assert (code, document["schema_version"], error["parameter"]) == (400, 1, parameter)
     assert fix in error["fix"]
     assert len(error["detail"]) < 200
+    assert ("is missing" in error["detail"]) is (parameter not in query)
     assert "\x1b" not in error["detail"]
 
 
