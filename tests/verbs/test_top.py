@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from contextlib import ExitStack, contextmanager
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pytest
 
 from gpud.agent.regression.commands import ALERT_ACKNOWLEDGED
 from gpud.requests import GpuProcess, TopLine
@@ -179,6 +181,16 @@ def test_restarted_agent_is_followed_again(tmp_path: Path) -> None:
         see(terminal, "Processes: |not known: telemetry from the new one")
         terminal.send("q")
         assert terminal.ended() == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_process_of_a_user_whom_only_a_container_knows_has_the_users_number(tmp_path: Path) -> None:
+    words = ["setpriv", "--reuid=54321", "--clear-groups", "sleep", "600"]
+    with subprocess.Popen(words) as process, ExitStack() as stack:
+        stack.callback(process.kill)
+        feed = Feed(sent(GpuProcess(process.pid, "C", 1 << 30)))
+        terminal, _ = stack.enter_context(shown(tmp_path, feed))
+        terminal.expect(rf"{process.pid} C +1\.0 GiB 54321 +sleep")
 
 
 def test_client_that_is_killed_is_gone_for_the_agent_too(tmp_path: Path) -> None:
