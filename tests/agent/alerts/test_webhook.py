@@ -60,7 +60,7 @@ def test_receiver_that_does_not_listen_is_named_by_host_and_port_alone(tmp_path:
     url = f"http://user:hunter2@127.0.0.1:{port}/services/T0KEN?key=s3cret"
     error = refusal(webhook(tmp_path, url), firing(SLOW))
     assert error.reason == "refused"
-    assert f"127.0.0.1:{port}" in str(error)
+    assert f"127.0.0.1:{port}: nobody listens there" in str(error)
     for secret in ("hunter2", "T0KEN", "s3cret"):
         assert secret not in f"{error} {error.fix} {error.output}"
 

@@ -187,6 +187,7 @@ def test_what_was_found_within_the_hour_holds_until_the_next_container_run() -> 
 FAILED = structs.replace(RUN, figure=None, failure=BROKEN)
 DRIVER = Failure(Reason.DEVICE_LOST, "gone")
 FOUND = inventory_taken(Inventory((snapshots.DEVICE,)), 1.0)
+LOST_CUDA = inventory_taken(Inventory(failure=DRIVER), 1.0)
 
 
 @pytest.mark.parametrize(
@@ -215,6 +216,7 @@ FOUND = inventory_taken(Inventory((snapshots.DEVICE,)), 1.0)
             Level.DEGRADED,
             "only_in_process_fails",
         ),
+        (FAILED, LOST_CUDA, ContainerVerdict.BOTH_FAIL, Level.DEGRADED, "toolkit_missing"),
         (RUN, FOUND, ContainerVerdict.NOT_COMPARABLE, Level.OK, None),
         (FAILED, FOUND, ContainerVerdict.NOT_COMPARABLE, Level.FAILED, "toolkit_missing"),
         (RUN, nbody(3651.0), ContainerVerdict.NOT_COMPARABLE, Level.OK, None),
