@@ -190,9 +190,12 @@ class Slowdowns:
         The second window is as long as the first one was and follows it. At its end the alarm has
         to be open and the latest samples to have half of its shift, else another window begins.
         """
-        still = {alarm.seq for alarm in standing.open}
         self._end(
-            lambda f: f.key == stream and f.alarm.seq < standing.seen and f.alarm.seq not in still,
+            lambda finding: (
+                finding.key == stream
+                and finding.alarm.seq < standing.seen
+                and not any(_is_alarm_of(finding, alarm) for alarm in standing.open)
+            ),
             now_s,
         )
         for suspect in self.suspects:
@@ -292,6 +295,18 @@ def _blames_replaced_driver(finding: AlarmFinding, back: AlarmFinding) -> bool:
     ours, theirs = finding.key, back.key
     twin = (ours.gpu, ours.probe, ours.mode) == (theirs.gpu, theirs.probe, theirs.mode)
     return twin and not finding.alarm.suspect and finding.alarm.new_driver == back.alarm.old_driver
+
+
+def _is_alarm_of(finding: AlarmFinding, alarm: Alarm) -> bool:
+    """Return whether an open alarm of its stream is that of a finding.
+
+    A stream that was learnt again counts its samples on, so its alarms have later numbers and not
+    later moments.
+    """
+    ours = finding.alarm
+    if alarm.seq <= ours.seq:
+        return alarm.seq == ours.seq
+    return alarm.worse and alarm.kind is ours.kind and alarm.at_s <= ours.at_s
 
 
 def _persists(finding: AlarmFinding, standing: StreamStanding) -> bool:
