@@ -92,7 +92,8 @@ def test_known_rates_come_back_within_a_second_of_short_kernels(
     assert used["longest_kernel_s"] <= 0.02
     assert used["gpu_seconds"] == pytest.approx(ended.document["gpu_seconds"], rel=0.05)
     assert ended.document["gpu_seconds"] < 1
-    assert used["vram_peak_bytes"] == ended.document["vram_peak_bytes"] < 512 << 20
+    most = (512 if probe == "precision" else 256) << 20
+    assert used["vram_peak_bytes"] == ended.document["vram_peak_bytes"] < most
     assert (used["vram_left_bytes"], used["pinned_peak_bytes"]) == (0, 0)
 
 

@@ -6,6 +6,7 @@ import ctypes
 import math
 import os
 import random
+import struct
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -109,6 +110,14 @@ def test_nothing_is_read_or_written_outside_a_buffer(gpu: Gpu, size: int, offset
         gpu.upload(buffer, bytes(size), offset)
 
 
+def test_fill_sets_every_word_of_one_buffer_and_of_no_other(gpu: Gpu) -> None:
+    left, right = gpu.alloc(400), gpu.alloc(400)
+    gpu.fill(left, 0)
+    gpu.fill(right, 0xDEADBEEF)
+    assert gpu.download(left) == bytes(400)
+    assert gpu.download(right) == struct.pack("<I", 0xDEADBEEF) * 100
+
+
 def test_a_graph_does_all_of_its_calls_at_each_launch_and_none_at_capture(gpu: Gpu) -> None:
     counter = gpu.alloc(4)
     gpu.fill(counter, 1000)
@@ -138,6 +147,36 @@ def test_the_time_between_two_records_is_that_of_what_lies_between(gpu: Gpu) -> 
     assert 0 <= min(region(0) for _ in range(3)) < min(region(20) for _ in range(3))
 
 
+def test_copies_on_two_lanes_both_arrive(gpu: Gpu) -> None:
+    chance, size = random.Random(7), 1 << 16
+    there, back = chance.randbytes(size), chance.randbytes(size)
+    (host_in, host_out), (left, right) = (
+        [gpu.host(size) for _ in range(2)],
+        [gpu.alloc(size) for _ in range(2)],
+    )
+    host_in.view[:] = there
+    gpu.upload(right, back)
+    taken_s = gpu.together(gpu.copy_in(left, host_in), gpu.copy_out(host_out, right, lane=1))
+    assert taken_s > 0
+    assert gpu.download(left) == there
+    assert bytes(host_out.view) == back
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_part_of_host_memory_can_be_copied(gpu: Gpu, *, pinned: bool) -> None:
+    host, buffer = gpu.host(64, pinned=pinned), gpu.alloc(64)
+    assert not (host.pinned and not pinned)
+    gpu.fill(buffer, 0)
+    host.view[:] = b"x" * 64
+    gpu.perform(gpu.copy_in(buffer, host, size=4))
+    assert gpu.download(buffer) == b"xxxx" + bytes(60)
+    gpu.fill(buffer, 0)
+    gpu.perform(gpu.copy_out(host, buffer, size=8))
+    assert bytes(host.view) == bytes(8) + b"x" * 56
+    with pytest.raises(ValueError, match="128 bytes"):
+        gpu.copy_in(gpu.alloc(256), host, size=128)
+
+
 @pytest.mark.parametrize("elapsed_ms", [-0.001, math.nan, math.inf, 1e9])
 def test_a_time_between_events_that_cannot_be_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elapsed_ms: float
@@ -152,6 +191,17 @@ def test_a_time_between_events_that_cannot_be_one_is_refused(
             gpu.timed(gpu.launch(gpu.kernel("gpud_empty"), (1, 1), (1, 1)))
         assert caught.value.failure.reason is Reason.CUDA_ERROR
         assert gpu.busy_s == 0
+
+
+def test_more_memory_than_there_is_is_a_probe_error(gpu: Gpu) -> None:
+    with pytest.raises(ProbeError) as caught:
+        gpu.alloc(gpu.memory()[1] + 1)
+    assert caught.value.failure.reason is Reason.OUT_OF_MEMORY
+
+
+def test_an_unknown_kernel_is_a_probe_error_that_names_it(gpu: Gpu) -> None:
+    with pytest.raises(ProbeError, match="gpud_unheard_of"):
+        gpu.kernel("gpud_unheard_of")
 
 
 def use_everything(gpu: Gpu) -> None:

@@ -127,6 +127,17 @@ def test_uuid_that_is_withheld_is_no_gpus() -> None:
     assert conditions.of(readings, "unsupported", Power()) == Conditions(unread="no_such_gpu")
 
 
+values = st.one_of(st.floats(allow_nan=False), st.text(max_size=5), st.sampled_from(Absent))
+fields = st.sampled_from(["uuid", "pstate", "throttle_reasons", "memory_free_bytes", "name"])
+
+
+@given(st.lists(st.builds(Reading, st.integers(0, 3), fields, values, st.just("nvml"))))
+def test_conditions_of_any_readings_can_be_stored(readings: list[Reading]) -> None:
+    named = conditions.named("before", conditions.of(readings, "GPU-a", Power()))
+    assert all(isinstance(value, str | float | bool) for value in named.values())
+    assert all(not isinstance(value, Absent) for value in named.values())
+
+
 MAINS = {"type": "Mains", "online": "1"}
 UNPLUGGED = {"type": "Mains", "online": "0"}
 SOCKET = {"type": "USB", "online": "0", "scope": "System"}

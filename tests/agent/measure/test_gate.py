@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpud.agent.measure import conditions
 from gpud.agent.measure.conditions import Conditions
@@ -156,6 +158,49 @@ def test_echo_of_gpuds_own_work_is_waited_for(run: Candidate) -> None:
         assert decide(PLAN, run, before) == Wait(999.5 + ECHO_S)
     assert decide(PLAN, run, IDLE) is None, "no echo, no wait"
     assert decide(PLAN, replace(run, now_s=999.5 + ECHO_S), BUSY) is Skip.GPU_BUSY
+
+
+ratios = st.floats(0, 1)
+some_conditions = st.builds(
+    Conditions,
+    temperature_celsius=st.none() | st.floats(0, 150),
+    utilization_gpu_ratio=st.none() | ratios,
+    memory_free_bytes=st.none() | st.floats(0, 2**40),
+    throttle_reasons=st.none() | st.frozensets(st.sampled_from(["idle", "thermal", "power_cap"])),
+    ac=st.sampled_from([True, False, None]),
+)
+some_plans = st.builds(
+    GateSettings,
+    busy_ratio=ratios,
+    vram_free_min_bytes=st.integers(-1, 2**40),
+    hot_celsius=st.floats(30, 150),
+    on_battery=st.sampled_from(["all", "small", "seldom", "none"]),
+    quiet_hours=st.sampled_from([(), ("22:00-07:00",), ("00:00-24:00",)]),
+)
+some_runs = st.builds(
+    Candidate,
+    st.sampled_from(Backend),
+    st.sampled_from(Pace),
+    st.floats(1e6, 2e6),
+    st.integers(0, 1439),
+    st.integers(0, 2**40),
+    st.integers(0, 2**40),
+    st.none() | st.floats(0, 2e6),
+)
+
+
+@given(some_plans, some_runs, some_conditions)
+def test_a_wait_ends_in_an_answer_and_no_withheld_reading_shuts_the_gate(
+    plan: GateSettings, run: Candidate, before: Conditions
+) -> None:
+    answer = decide(plan, run, before)
+    if answer is None:
+        for name in ("temperature_celsius", "utilization_gpu_ratio", "memory_free_bytes", "ac"):
+            assert decide(plan, run, replace(before, **{name: None})) is None
+    if isinstance(answer, Wait):
+        assert run.backend is Backend.CUDA
+        assert run.now_s < answer.until_s
+        assert not isinstance(decide(plan, replace(run, now_s=answer.until_s), before), Wait)
 
 
 # Flags
