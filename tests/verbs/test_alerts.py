@@ -12,7 +12,7 @@ from gpud.agent.regression.commands import ALERT_ACKNOWLEDGED
 from gpud.agent.state import status
 from gpud.core.alerts import SHORT
 from gpud.core.clock import Instant
-from gpud.document.machine import Expected
+from gpud.document.machine import Expected, ListedGpu
 from tests import serving
 from tests.events import made
 from tests.verbs.decisions import HOSTILE, NOW_S, alert, document, snapshot, stream
@@ -107,14 +107,16 @@ def test_alert_is_acknowledged_by_the_beginning_of_its_fingerprint(tmp_path: Pat
 
 def test_gpu_is_forgotten_by_its_uuid_or_with_all_others(tmp_path: Path) -> None:
     expected = {uuid: Expected(f"card {uuid}") for uuid in ("GPU-a", "GPU-b")}
-    with serving.agent(tmp_path, made("1", 0.0, expected=expected)) as decisions:
+    gpus = {"GPU-b": ListedGpu(1, "card GPU-b")}
+    with serving.agent(tmp_path, made("1", 0.0, expected=expected, gpus=gpus)) as decisions:
         refused = called(tmp_path, "gpus", "forget", "GPU-b", "GPU-x")
         assert (refused.code, refused.out) == (2, "")
-        assert "fix: one of: card GPU-a (GPU-a), card GPU-b (GPU-b)\n" in refused.err
-        ran = called(tmp_path, "gpus", "forget", "gpu-B")
-        assert ran.out.startswith("card GPU-b (GPU-b) is forgotten\n")
+        assert "fix: one of: 1 card GPU-b (GPU-b), card GPU-a (GPU-a)\n" in refused.err
+        for name in ("gpu-B", "1"):
+            ran = called(tmp_path, "gpus", "forget", name)
+            assert ran.out.startswith("card GPU-b (GPU-b) is forgotten\n")
         assert called(tmp_path, "gpus", "forget", "all").code == 0
-    assert [uuid for _, uuid in decisions.made] == ["GPU-b", "GPU-a", "GPU-b"]
+    assert [uuid for _, uuid in decisions.made] == ["GPU-b", "GPU-b", "GPU-a", "GPU-b"]
 
 
 def test_sink_is_tested_without_a_running_agent(tmp_path: Path) -> None:
