@@ -8,6 +8,8 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
+import signal
 import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
@@ -193,3 +195,16 @@ class Asked:
 
 def rfc(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).isoformat().replace("+00:00", "Z")
+
+
+def killing(moment: int) -> Callable[[str], None]:
+    """Give a trace callback of SQLite that kills this process at the n-th statement."""
+    left = moment
+
+    def count(_: str) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return count

@@ -22,7 +22,19 @@ from gpud.agent.state.board import Board
 from gpud.core.sample import Flag
 from gpud.core.sections import StoreSettings as Plan
 from tests import snapshots
-from tests.histories import BEGUN_S, DAY_S, HOUR_S, column, done, failed, hours, memory, opened, run
+from tests.histories import (
+    BEGUN_S,
+    DAY_S,
+    HOUR_S,
+    column,
+    done,
+    failed,
+    hours,
+    killing,
+    memory,
+    opened,
+    run,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -242,17 +254,9 @@ def killed_at(folder: Path, moment: int) -> int:
     pid = os.fork()
     if pid == 0:
         try:
-            left = moment
-
-            def count(_: str) -> None:
-                nonlocal left
-                left -= 1
-                if left == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
             store = Store(folder)
             store._connection.execute("PRAGMA synchronous=OFF")
-            store._connection.set_trace_callback(count)
+            store._connection.set_trace_callback(killing(moment))
             work(store)
             os._exit(0)
         finally:

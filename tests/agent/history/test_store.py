@@ -25,7 +25,7 @@ from gpud.agent.history.schema import FILE, FIRST, MIGRATIONS, NEWEST
 from gpud.agent.history.store import History, Store
 from gpud.core.errors import StoreError
 from gpud.core.sample import Flag, Peak, Point, RunReport
-from tests.histories import memory, opened, run
+from tests.histories import killing, memory, opened, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -394,14 +394,6 @@ def led_on(folder: Path, moment: int) -> int:
 
 
 def migrated(folder: Path, moment: int) -> None:
-    left = moment
-
-    def count(_: str) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
     with closing(sqlite3.connect(folder / FILE)) as connection:
-        connection.set_trace_callback(count)
+        connection.set_trace_callback(killing(moment))
         schema.migrate(connection, folder / FILE)
