@@ -65,6 +65,12 @@ def test_receiver_that_does_not_listen_is_named_by_host_and_port_alone(tmp_path:
         assert secret not in f"{error} {error.fix} {error.output}"
 
 
+def test_network_that_has_no_way_there_says_so_in_its_own_words(tmp_path: Path) -> None:
+    error = refusal(webhook(tmp_path, "http://224.0.0.1:9/"), firing(SLOW))  # of multicast
+    assert error.reason == "unreachable"
+    assert "224.0.0.1:9: Network is unreachable" in str(error)
+
+
 def test_token_comes_from_its_file_and_a_password_from_the_address(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("  t0ken\n")
