@@ -34,7 +34,7 @@ from gpud.agent.serve.api.parameters import (
     UnusableParameter,
     unix_s,
 )
-from gpud.agent.serve.http.response import Body, Cached
+from gpud.agent.serve.http.response import Body, each_second
 from gpud.agent.state import status
 from gpud.core.stats import LATENCY_BOUNDS_S
 from gpud.document.runs import PointReport
@@ -87,15 +87,10 @@ def routes(
 ) -> list[Route]:
     """Make the routes of the API. ``read`` gives the snapshot."""
     charts = Charts(settings.state_dir)
-    cached: Cached[Body] | None = None
+    present = each_second(lambda at: Body.of(status.document(read(), now=at)), now, read)
 
     async def status_now(_: NoParameters) -> Body:
-        """Encode a snapshot once a second at most, however many clients ask."""
-        nonlocal cached
-        snapshot, at = read(), now()
-        if cached is None or not cached.serves(at, snapshot):
-            cached = Cached(Body.of(status.document(snapshot, now=at)), at.mono_s, snapshot)
-        return cached.value
+        return present()
 
     async def probes(_: NoParameters) -> Body:
         return Body.of(probes_answer(read()))

@@ -6,17 +6,16 @@ import gzip
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 from starlette.responses import Response
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from starlette.requests import Request
 
-    from gpud.agent.state.snapshot import Snapshot
     from gpud.core.clock import Instant
 
 T = TypeVar("T")
@@ -62,17 +61,25 @@ class Body:
         return hashlib.sha256(self.plain).hexdigest()[:32]
 
 
-@dataclass(frozen=True, slots=True)
-class Cached(Generic[T]):
-    """A value that serves every client for a second. Units: CLOCK_MONOTONIC."""
+def each_second(
+    make: Callable[[Instant], T],
+    now: Callable[[], Instant],
+    read: Callable[[], object] = lambda: None,
+) -> Callable[[], T]:
+    """Return a function that gives what was made within the last second, or else makes it.
 
-    value: T
-    at_mono_s: float
-    of: Snapshot | None = None  # the snapshot it was made of; None: any will do
+    It is made earlier where ``read`` gives another object than last time.
+    """
+    latest: tuple[float, object, T] | None = None
 
-    def serves(self, now: Instant, snapshot: Snapshot | None = None) -> bool:
-        """Return whether the value is still fresh, and of this snapshot."""
-        return self.of is snapshot and 0 <= now.mono_s - self.at_mono_s < CACHE_S
+    def recent() -> T:
+        nonlocal latest
+        at, source = now(), read()
+        if latest is None or latest[1] is not source or not 0 <= at.mono_s - latest[0] < CACHE_S:
+            latest = at.mono_s, source, make(at)
+        return latest[2]
+
+    return recent
 
 
 def respond(  # noqa: PLR0913  # the response's parts

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.serve.http.response import HTML, Body, Cached, respond
+from gpud.agent.serve.http.response import HTML, Body, each_second, respond
 from gpud.agent.serve.metrics.collector import Format
 from gpud.agent.serve.metrics.probes import fresh_enough
 from gpud.agent.serve.page import page
@@ -39,29 +40,20 @@ class PageView:
     ) -> None:
         self._read = read
         self._settings = settings
-        self._now = now
         self._host = host
         self._config = config_path(settings.home)
-        self._cached: Cached[Body] | None = None
+        self._body = each_second(self._render, now)
 
     async def answer(self, request: Request) -> Response:
         """Answer with the page, or with 304 if the client has it already."""
         return respond(request, self._body(), cache=None)
 
-    def _body(self) -> Body:
-        now, cached = self._now(), self._cached
-        if cached is None or not cached.serves(now):
-            body = Body(page(self._input(now), self._host, self._config).encode(), HTML)
-            if cached is not None and cached.value.plain == body.plain:
-                body = cached.value  # compressed already
-            cached = self._cached = Cached(body, now.mono_s)
-        return cached.value
-
-    def _input(self, now: Instant) -> Input:
+    def _render(self, now: Instant) -> Body:
         snapshot = self._read()
         fresh = fresh_enough(snapshot, self._settings, now)
         runs = frozenset((key.gpu, key.probe) for key in fresh)
-        return Input(status.document(snapshot, now=now), runs)
+        source = Input(status.document(snapshot, now=now), runs)
+        return Body(page(source, self._host, self._config).encode(), HTML)
 
 
 class MetricsView:
@@ -70,23 +62,15 @@ class MetricsView:
     def __init__(
         self, read: Callable[[], Snapshot], collector: Collector, now: Callable[[], Instant]
     ) -> None:
-        self._read = read
-        self._now = now
         self._collector = collector
-        self._bodies: Cached[dict[Format, Body]] | None = None
-        self._texts: dict[Format, Texts] = {form: {} for form in Format}
+        self._bodies = {
+            form: each_second(partial(self._write, form, {}), now, read) for form in Format
+        }
 
     async def answer(self, request: Request) -> Response:
         """Answer in the format that the client asks for."""
-        body = self._body(Format.of(request.headers.get("accept", "")))
+        body = self._bodies[Format.of(request.headers.get("accept", ""))]()
         return respond(request, body, headers=METRICS_HEADERS, cache=None, tagged=False)
 
-    def _body(self, exposition: Format) -> Body:
-        snapshot, now = self._read(), self._now()
-        if self._bodies is None or not self._bodies.serves(now, snapshot):
-            self._bodies = Cached({}, now.mono_s, snapshot)
-        bodies = self._bodies.value
-        if exposition not in bodies:
-            plain = exposition.encoded(self._collector, self._texts[exposition])
-            bodies[exposition] = Body(plain, exposition.value, level=1)
-        return bodies[exposition]
+    def _write(self, form: Format, texts: Texts, _: Instant) -> Body:
+        return Body(form.encoded(self._collector, texts), form.value, level=1)
