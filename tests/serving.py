@@ -77,6 +77,7 @@ def listening(folder: Path, actions: Answering, group: str | None = None) -> Ite
         loop, task = begun[0]
         loop.call_soon_threadsafe(task.cancel)
         thread.join(LIMIT_S)
+        (folder / SOCKET[-1]).unlink(missing_ok=True)  # else the next one seems to be there at once
 
 
 @contextlib.contextmanager

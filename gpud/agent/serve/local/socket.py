@@ -71,10 +71,11 @@ class SocketServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Serve until cancelled. Errors: ``OSError`` when the socket cannot be made."""
+        """Serve until cancelled. The next agent's socket takes the place of what is left.
+
+        Errors: ``OSError`` when the socket cannot be made.
+        """
         with bound(self._folder, 0o600 if self._group is None else 0o666) as listener:
-            path = self._folder / SOCKET[-1]
-            made = path.stat()
             server = await asyncio.start_unix_server(
                 self._connected, sock=listener, limit=LARGEST_REQUEST
             )
@@ -84,9 +85,6 @@ class SocketServer:
                 server.close()
                 for task in self._tasks:
                     task.cancel()
-                with contextlib.suppress(OSError):
-                    if os.path.samestat(path.stat(), made):  # else another agent has its place
-                        path.unlink()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
