@@ -21,12 +21,10 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from gpud.agent.history.store import History
-
 T = TypeVar("T")
 
-PATIENCE_S: Final = 4.0
-"""A disk that does not answer is not waited for: the client has a deadline of its own."""
+PATIENCE_S: Final = 8.0
+"""A disk that hangs in the kernel is not waited for; queries of charts give up after 3 s."""
 NOT_FOUND: Final = 404
 _FIXES: Final = {404: "/api/v1/openapi.json lists what there is", 405: "use GET or HEAD"}
 _REASONS: Final = {404: "no_such_path", 405: "method_not_allowed"}
@@ -54,18 +52,13 @@ def route(path: str, parameters: type[P], answer: Callable[[P], Awaitable[Body]]
     return Route(path, endpoint)
 
 
-async def read(history: History, query: Callable[..., T], *args: object) -> T:
-    """Return what ``query`` reads of the history within ``PATIENCE_S``. Errors: ``StoreError``."""
-    return await within(PATIENCE_S, history.read(query, *args))
-
-
-async def within(limit_s: float, reading: Awaitable[T]) -> T:
-    """Wait for the history for so long. Errors: ``StoreError``."""
+async def read(history: Awaitable[T]) -> T:
+    """Return what is read of the history within ``PATIENCE_S``. Errors: ``StoreError``."""
     try:
-        async with asyncio.timeout(limit_s):
-            return await reading
+        async with asyncio.timeout(PATIENCE_S):
+            return await history
     except TimeoutError:
-        slow = f"the history did not answer within {limit_s:g} s"
+        slow = f"the history did not answer within {PATIENCE_S:g} s"
         raise StoreError(slow, reason="slow", fix="look at the disk") from None
 
 

@@ -105,7 +105,7 @@ def routes(
 
     async def events(query: EventParameters) -> Body:
         window = _window(query)
-        entries = await answers.read(history, queries.events, window)
+        entries = await answers.read(history.read(queries.events, window))
         events = [{**entry.body, "kind": entry.kind, "at_s": entry.at_s} for entry in entries]
         answer = EventsAnswer(events[: query.limit], len(events) > query.limit)
         return await asyncio.to_thread(Body.of, answer)
@@ -116,7 +116,7 @@ def routes(
         listed = [status.alert_report(alert) for alert in read().alerts.alerts if alert.firing]
         if since_s is not None:  # without it no disk is needed
             current = {(each.fingerprint, each.starts_s) for each in listed}
-            past = await answers.read(history, within, since_s, limit + 1)
+            past = await answers.read(history.read(within, since_s, limit + 1))
             listed += [each for each in past if (each.fingerprint, each.starts_s) not in current]
         answer = AlertsAnswer(listed[:limit], len(listed) > limit)
         # In a thread: a thousand alerts with their evidence are megabytes.

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 DEFAULT_RANGE_S: Final = 86400.0
 LONGEST_S: Final = 3 * 366 * 86400.0
-DEADLINE_S: Final = 8.0
-"""SQLite gives up after 3 s by itself; a disk that hangs in the kernel does not."""
 CACHE_S: Final = 5.0
 MOST_QUERIES: Final = 16
 """Different queries in progress or cached; beyond that the oldest answer goes, or a new query."""
@@ -49,7 +47,7 @@ class Charts:
     async def answer(self, chart: ChartQuery | TelemetryQuery, snapshot: Snapshot) -> Body:
         """Answer a query. Errors: ``StoreError``, ``UnknownName``."""
         # Shielded: others may wait for it too, and the thread goes on all the same.
-        return await answers.within(DEADLINE_S, asyncio.shield(self._task(chart, snapshot)))
+        return await answers.read(asyncio.shield(self._task(chart, snapshot)))
 
     def _task(self, query: ChartQuery | TelemetryQuery, snapshot: Snapshot) -> asyncio.Task[Body]:
         """Return the task that reads this query, or has read it in the last seconds."""
