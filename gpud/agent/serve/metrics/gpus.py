@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from gpud.agent.serve.metrics.families import clean, filled
 from gpud.agent.telemetry.answers import level
-from gpud.agent.telemetry.fields import (
-    FIELDS,
-    LONGEST_TEXT,
-    THROTTLE_REASONS,
-    UNKNOWN_REASON,
-)
+from gpud.agent.telemetry.fields import FIELDS, THROTTLE_REASONS, UNKNOWN_REASON
 from gpud.core import telemetry
 from gpud.core.sample import Absent
 
@@ -48,7 +43,9 @@ POSITIONS: Final = {"enabled": 1.0, "disabled": 0.0}
 EXPOSED: Final = ("yes", "no", "disabled")
 PROGRAMS: Final = ("nvidia_smi_exe",)
 """Sources that start a program, and are limited in it: that they started none is worth a line."""
-_XID: Final = re.compile(r"([0-9]{1,5}):([0-9]{1,15})")  # a double holds so many digits exactly
+_XID: Final = re.compile(
+    r"([1-9][0-9]{0,4}):([0-9]{1,15})"
+)  # a double holds so many digits exactly
 
 
 class Family(NamedTuple):
@@ -297,14 +294,8 @@ def fields(readings: Iterable[Reading]) -> Families:
 
 def _xids(text: str) -> dict[int, int]:
     """Read "79:1,31:2" as the number of errors by code."""
-    parts = text.split(",")
-    if len(text) >= LONGEST_TEXT:
-        parts.pop()  # it was cut there, and its count may have lost digits
-    counts = dict[int, int]()
-    for part in parts:
-        if match := _XID.fullmatch(part):
-            counts.setdefault(int(match[1]), int(match[2]))
-    return counts
+    matches = map(_XID.fullmatch, text.split(","))
+    return {int(match[1]): int(match[2]) for match in matches if match}
 
 
 def _by_gpu(words: Words, field: str) -> dict[str, str]:
