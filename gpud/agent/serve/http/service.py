@@ -51,10 +51,10 @@ class HttpService:
 
     async def run(self) -> None:
         """Listen and answer until the agent stops."""
-        certificate = await self._load_certificate()
-        listener = await self._bind()
-        if listener is None:
+        opened = await self._open()
+        if opened is None:
             return
+        listener, certificate = opened
         refusals = RefusalCounter(self._count_refusals)
         guarded = AccessControl(self._application, self._http, refusals, certificate)
         watching = asyncio.create_task(self._watch(certificate))
@@ -67,25 +67,22 @@ class HttpService:
             watching.cancel()
             await asyncio.wait([watching])
 
-    async def _load_certificate(self) -> Certificate | None:
-        """Load the certificate, None where TLS is off; retried until it can be used."""
-        tls = self._http.tls_server_config
-        while tls.enabled and not self._stop.is_set():
-            try:
-                return await asyncio.to_thread(Certificate, tls)
-            except KeyPairError as error:
-                self._report(unusable(error, Level.FAILED))
-            await self._pause(RETRY_S)
-        return None
+    async def _open(self) -> tuple[socket.socket, Certificate | None] | None:
+        """Load the certificate, where TLS is on, and listen: retried until both are possible.
 
-    async def _bind(self) -> socket.socket | None:
-        """Open the listening socket; retried until the address is free. None: stopped."""
+        Returns None once the agent stops.
+        """
+        tls = self._http.tls_server_config
         while not self._stop.is_set():
             try:
-                return bind(self._http.host, self._http.port)
+                certificate = await asyncio.to_thread(Certificate, tls) if tls.enabled else None
+                return bind(self._http.host, self._http.port), certificate
+            except KeyPairError as error:
+                self._report(unusable(error, Level.FAILED))
             except ListenError as error:
                 self._report(Health(Level.FAILED, error.reason, str(error), error.fix))
-            await self._pause(RETRY_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), RETRY_S)
         return None
 
     async def _watch(self, certificate: Certificate | None) -> None:
@@ -110,10 +107,6 @@ class HttpService:
 
     def _count_refusals(self, counts: Mapping[Refused, int]) -> None:
         self._board.publish(http=with_refusals(self._board.read().http, counts))
-
-    async def _pause(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stop.wait(), seconds)
 
 
 def bind(host: str, port: int) -> socket.socket:
