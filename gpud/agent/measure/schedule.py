@@ -100,7 +100,6 @@ class Schedule:
         self._retry_s = retry_s
         self._steady_s = steady_s
         self._broken: dict[str, str] = {}
-        self._reported = False
         self._resting: set[str] = set()
         self._late: dict[str, datetime] = {}  # jobs that a pause made late, and when they may run
         self._scheduler = AsyncIOScheduler(timezone=MONOTONIC)
@@ -193,11 +192,10 @@ class Schedule:
         self._report()
 
     def _recovered(self, name: str) -> None:
-        if self._broken.pop(name, None) is not None or not self._reported:
-            self._report()
+        self._broken.pop(name, None)
+        self._report()
 
     def _report(self) -> None:
-        self._reported = True
         broken = "; ".join(self._broken.values())
         fix = BUG if any(map(_is_bug, self._broken.values())) else MORE
         self._board.set_health(

@@ -85,8 +85,10 @@ class Board:
         self._snapshot = replace(self._snapshot, root=root)
 
     def set_health(self, component: str, value: Health) -> None:
-        """Publish the health of a component that nothing is derived for, such as ``store``."""
-        self.publish(health={**self._snapshot.health, component: value})
+        """Publish the health of a component that nothing is derived for, where it is news."""
+        before = self._snapshot.health.get(component)
+        if health.dated(value, before, self._now_s()) != before:
+            self.publish(health={**self._snapshot.health, component: value})
 
 
 def _log(component: str, before: Health | None, after: Health) -> None:

@@ -47,7 +47,6 @@ class HttpService:
         self._http = http
         self._board = board
         self._stop = stop
-        self._health: Health | None = None
 
     async def run(self) -> None:
         """Listen and answer until the agent stops."""
@@ -100,10 +99,7 @@ class HttpService:
             await asyncio.sleep(CHECK_S)
 
     def _report(self, health: Health) -> None:
-        """Publish the health if it has changed."""
-        if health != self._health:
-            self._health = health
-            self._board.set_health("http", health)
+        self._board.set_health("http", health)
 
     def _count_refusals(self, counts: Mapping[Refused, int]) -> None:
         self._board.publish(http=with_refusals(self._board.read().http, counts))
