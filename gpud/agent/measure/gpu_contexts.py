@@ -6,7 +6,6 @@ contexts. The count outlives the agent: it is kept in ``contexts.json`` of the s
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections import Counter
@@ -16,12 +15,12 @@ import msgspec
 from msgspec.structs import replace
 
 from gpud import regular_file
+from gpud.agent import whole_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 NAME: Final = "contexts.json"
-MODE: Final = 0o644
 MOST: Final = 1_000_000
 """Contexts of a boot that are believed: at one a minute they last for two years."""
 
@@ -127,19 +126,14 @@ class GpuContexts:
             self._count = stored
 
     def _keep(self, count: Count) -> None:
-        """Write the file and rename it into place, for the folder's owner alone.
+        """Write the file, where the folder is ours.
 
         Root leaves no file of its own where the agent writes.
         """
         self._count = count
-        temporary = self.path.with_suffix(".new")
         try:
             self.kept = self.path.parent.stat().st_uid == os.geteuid()
             if self.kept:
-                temporary.write_bytes(msgspec.json.encode(count) + b"\n")
-                temporary.chmod(MODE)
-                temporary.rename(self.path)
+                whole_file.replace(self.path, msgspec.json.encode(count) + b"\n")
         except OSError:
             self.kept = False
-            with contextlib.suppress(OSError):
-                temporary.unlink()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gpud import settings_files
+from gpud.agent import whole_file
 from gpud.agent.state import runs, status
 from gpud.agent.state.snapshot import RootState
 from gpud.agent.ticks import TICK_S, to_tick_s
@@ -112,10 +113,6 @@ LATEST_S: Final = 6.0
 """The file is written so often without a change, too: its age says whether the agent lives."""
 NAME: Final = "status_file"
 """The component of ``health``."""
-MODE: Final = 0o644
-"""Readable for everybody, as root.json is."""
-
-
 SHORT_S: Final = 9.0
 """How often the line of `gpud status --short` is written without a change."""
 
@@ -135,10 +132,10 @@ async def _write_status(path: Path, short: Path, board: Board, now: Callable[[],
         document = status.document(board.read(), now=now())
         at_s = document.written_s
         try:
-            _replace(path, msgspec.json.encode(document) + b"\n")
+            whole_file.replace(path, msgspec.json.encode(document) + b"\n")
             line = f"{headline.is_problem(document):d} {headline.short(document)}"
             if line != last or not 0 <= at_s - last_s < SHORT_S:
-                _replace(short, f"{at_s:.0f} {line}\n".encode())
+                whole_file.replace(short, f"{at_s:.0f} {line}\n".encode())
                 last, last_s = line, at_s
         except OSError as error:
             words = f"cannot write {error.filename or path}: {error.strerror}"
@@ -156,11 +153,3 @@ async def _write_status(path: Path, short: Path, board: Board, now: Callable[[],
                 await board.changed.wait()
         await asyncio.sleep(to_tick_s())  # what changes together is written together
         board.changed.clear()
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file that everybody may read, and rename it into place."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(content)
-    temporary.chmod(MODE)
-    temporary.rename(path)

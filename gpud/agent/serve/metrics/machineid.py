@@ -6,7 +6,6 @@ from Windows, so it says nothing of either, and whoever wants another one delete
 
 from __future__ import annotations
 
-import contextlib
 import re
 import secrets
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import structlog
 
 from gpud import regular_file
+from gpud.agent import whole_file
 from gpud.agent.serve.metrics.families import clean
 
 NAME = "machine-id"
@@ -43,13 +43,5 @@ def _read(path: Path) -> str | None:
 
 def _made(path: Path) -> str:
     made = secrets.token_hex(16)
-    temporary = path.with_suffix(".new")
-    try:
-        temporary.write_text(f"{made}\n")
-        temporary.chmod(0o644)  # for whoever sets up what ships the metrics
-        temporary.rename(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+    whole_file.replace(path, f"{made}\n".encode())  # read by what ships the metrics
     return made

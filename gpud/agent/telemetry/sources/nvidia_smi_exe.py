@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpud.agent import children, platform
+from gpud.agent import children, platform, whole_file
 from gpud.agent.telemetry import answers, smi_output, windows
 from gpud.core import wire
 from gpud.core.errors import TelemetryError
@@ -146,6 +146,4 @@ class NvidiaSmi:
 
     def _write(self, note: StartNote) -> None:
         self._note = note
-        temporary = self._path.with_suffix(".tmp")
-        temporary.write_bytes(msgspec.json.encode(note) + b"\n")
-        temporary.replace(self._path)
+        whole_file.replace(self._path, msgspec.json.encode(note) + b"\n")
