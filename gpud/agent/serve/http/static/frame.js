@@ -10,7 +10,6 @@ const HELP = "arrow keys move the cursor, Escape shows everything again";
 const AXIS = 80; // so that charts below each other begin in line
 const EMPTY = { left: 0, top: 0, width: 0, height: 0 };
 const EDGE = { stroke: "transparent", points: { show: false } };
-const values = new Map();
 const sample = Object.assign(document.createElement("i"), { hidden: true });
 document.body.append(sample);
 
@@ -167,11 +166,8 @@ export function stroke(u, name, dash, points) {
 
 /** The colour of a custom property of the page, as "--accent", in the scheme in use. */
 export function colour(name) {
-  if (!values.has(name)) {
-    sample.style.color = `var(${name})`;
-    values.set(name, getComputedStyle(sample).color);
-  }
-  return values.get(name);
+  sample.style.color = `var(${name})`;
+  return getComputedStyle(sample).color;
 }
 
 /** The same, so thin that lines are seen through it. */
@@ -186,13 +182,9 @@ function font(size) {
 
 /** Call `changed` when the page turns dark or light. */
 export function themed(changed) {
-  const again = () => {
-    values.clear();
-    changed();
-  };
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
-  matchMedia("(forced-colors: active)").addEventListener("change", again);
-  new MutationObserver(again).observe(document.documentElement, { attributeFilter: ["style"] });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
+  matchMedia("(forced-colors: active)").addEventListener("change", changed);
+  new MutationObserver(changed).observe(document.documentElement, { attributeFilter: ["style"] });
 }
 
 /** Let the keyboard into `plot`; `moved()` is called after a key. */
