@@ -78,13 +78,12 @@ const sizes = new ResizeObserver((entries) => {
 /** Take in the charts that the page has by now, and let go of those that it has no more. */
 export function adopt() {
   for (const [figure, chart] of charts) {
-    if (figure.isConnected && figure.matches("[data-chart]")) continue;
+    if (figure.isConnected) continue;
     chart.turn = null;
     chart.made.chart()?.destroy();
     sight.unobserve(figure);
     if (chart.made.place) sizes.unobserve(chart.made.place);
     charts.delete(figure);
-    for (const below of figure.querySelectorAll(".legend, .trouble")) below.remove();
   }
   for (const figure of document.querySelectorAll("[data-chart]")) {
     if (charts.has(figure)) {
