@@ -47,48 +47,48 @@ async def lines(
     """
     directory = Path(state_dir)
     selection = await asyncio.to_thread(_selection, directory, request, labels, specs)
-    head = _head(await asyncio.to_thread(reader.read, directory, export.raw_from_s))
+    head = _head(await _read(directory, export.raw_from_s))
     if (limit := request.limit) is not None:
-        rows = await asyncio.to_thread(_newest, directory, selection, limit)
+        rows = await _read(directory, export.newest, selection, limit + 1)
         yield replace(head, more=len(rows) > limit)
         yield await asyncio.to_thread(_encoded, rows[-limit:])
         return
     yield head
     after: Any = None
-    read: Any = export.hours_after if request.hourly else export.runs_after
+    query: Any = export.hours_after if request.hourly else export.runs_after
     most = HOURS_AT_ONCE_S if request.hourly else RUNS_AT_ONCE
     while True:
-        rows, after = await asyncio.to_thread(reader.read, directory, read, selection, after, most)
+        rows, after = await _read(directory, query, selection, after, most)
         yield await asyncio.to_thread(_encoded, rows)
         if after is None:
             return
-        await asyncio.sleep(0)
 
 
 async def telemetry_lines(
     state_dir: str, request: TelemetryRequest, labels: Mapping[str, Label]
 ) -> AsyncGenerator[AnswerLine | bytes, None]:
     """Yield the requested telemetry as ``lines`` yields runs. Errors: as those."""
-
-    def read(query: Callable[..., T], *args: object) -> Awaitable[T]:
-        return asyncio.to_thread(reader.read, directory, query, *args, patience_s=PATIENCE_S)
-
     directory = Path(state_dir)
     uuids = await asyncio.to_thread(_gpus, directory, request.gpus, labels)
     selection = Selection(*_range(request), gpus=uuids)
-    from_s = await read(telemetry.minutes_from_s)
-    head = _head(from_s, telemetry.COLUMNS)
+    head = _head(await _read(directory, telemetry.minutes_from_s), telemetry.COLUMNS)
     if (limit := request.limit) is not None:
-        rows = await read(telemetry.newest, selection, limit + 1)
+        rows = await _read(directory, telemetry.newest, selection, limit + 1)
         yield replace(head, more=len(rows) > limit)
         for first in range(max(len(rows) - limit, 0), len(rows), TELEMETRY_AT_ONCE):
             yield await asyncio.to_thread(_telemetry, rows[first : first + TELEMETRY_AT_ONCE])
         return
     yield head
     step_s, last = HOUR_S if request.hourly else MINUTE_S, None
-    while rows := await read(telemetry.rows_after, selection, step_s, last, TELEMETRY_AT_ONCE):
+    while rows := await _read(
+        directory, telemetry.rows_after, selection, step_s, last, TELEMETRY_AT_ONCE
+    ):
         yield await asyncio.to_thread(_telemetry, rows)
         last = rows[-1]
+
+
+def _read(directory: Path, query: Callable[..., T], *args: object) -> Awaitable[T]:
+    return asyncio.to_thread(reader.read, directory, query, *args, patience_s=PATIENCE_S)
 
 
 def _head(from_s: float, columns: tuple[str, ...] = ()) -> RowsLine:
@@ -117,10 +117,6 @@ def _telemetry(rows: Sequence[TelemetryRow]) -> bytes:
 def _range(request: HistoryRequest | TelemetryRequest) -> tuple[float, float]:
     since_s, until_s = request.since_s, request.until_s
     return -math.inf if since_s is None else since_s, math.inf if until_s is None else until_s
-
-
-def _newest(directory: Path, selection: Selection, limit: int) -> list[RowLine]:
-    return reader.read(directory, export.newest, selection, limit + 1, patience_s=PATIENCE_S)
 
 
 def _encoded(rows: Sequence[RowLine]) -> bytes:
