@@ -247,8 +247,3 @@ def number(snapshot: Snapshot, index: int | None) -> int | None:
 def holds_s(interval_s: float) -> float:
     """Return for how long a figure or a reading may be shown: three intervals and an allowance."""
     return 3 * interval_s + ALLOWANCE_S
-
-
-def fresh(age_s: float | None, interval_s: float) -> bool:
-    """Return whether a figure of this age may still be published."""
-    return age_s is not None and age_s <= holds_s(interval_s)

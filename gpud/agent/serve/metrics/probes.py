@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpud.agent.regression.detector import ChangeKind
 from gpud.agent.state import containers
-from gpud.agent.state.snapshot import ProbeKey, fresh
+from gpud.agent.state.snapshot import ProbeKey, holds_s
 from gpud.agent.state.status import places, usual
 from gpud.core.sample import Unit
 
@@ -39,17 +39,16 @@ def fresh_enough(
 ) -> dict[ProbeKey, ProbeState]:
     """Return the probes whose last run is recent enough to be published."""
     specs = {spec.name: spec for spec in snapshot.measure.specs}
-    return {
-        key: state
-        for key, state in snapshot.measure.probes.items()
-        if state.finished_mono_s is not None
-        and fresh(
-            now.mono_s - state.finished_mono_s,
-            settings.containers.interval_s
-            if key.probe == containers.PROBE
-            else snapshot.pace.beat.run_s(specs.get(key.probe)),
-        )
-    }
+    current = {}
+    for key, state in snapshot.measure.probes.items():
+        if key.probe == containers.PROBE:
+            interval_s = settings.containers.interval_s
+        else:
+            interval_s = snapshot.pace.beat.run_s(specs.get(key.probe))
+        ended_s = state.finished_mono_s
+        if ended_s is not None and now.mono_s - ended_s <= holds_s(interval_s):
+            current[key] = state
+    return current
 
 
 def figures(current: Mapping[ProbeKey, ProbeState]) -> Families:
