@@ -99,19 +99,16 @@ class ConnectionPool:
     def close_overdue(self, now_s: float) -> None:
         """Close the connections whose deadline has passed."""
         limits_s = {
-            ConnectionState.HANDSHAKE: self.limits.request_s,
             ConnectionState.REQUEST: self.limits.request_s,
             ConnectionState.RESPONSE: self.limits.response_s,
             ConnectionState.UNSENT: self.limits.response_s,
-        }  # uvicorn closes idle ones
+        }  # asyncio ends handshakes, and uvicorn idle connections
         for connection in list(self._connections):
             state = connection.state
             if now_s - connection.since_s < limits_s.get(state, float("inf")):
                 continue
             if state is ConnectionState.UNSENT or connection.has_begun:
                 self.refusals.count(Refused.TOO_SLOW)
-            elif state is ConnectionState.HANDSHAKE:
-                self.refusals.count(Refused.TLS_FAILED)
             connection.close()  # a browser's spare connection, which sent nothing, is not counted
 
     def close(self) -> None:
