@@ -43,9 +43,8 @@ POSITIONS: Final = {"enabled": 1.0, "disabled": 0.0}
 EXPOSED: Final = ("yes", "no", "disabled")
 PROGRAMS: Final = ("nvidia_smi_exe",)
 """Sources that start a program, and are limited in it: that they started none is worth a line."""
-_XID: Final = re.compile(
-    r"([1-9][0-9]{0,4}):([0-9]{1,15})"
-)  # a double holds so many digits exactly
+_XID: Final = re.compile(r"([1-9][0-9]{0,4}):([0-9]{1,15})")
+"""Code and count: a double holds so many digits exactly."""
 
 
 class Family(NamedTuple):
