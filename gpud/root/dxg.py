@@ -12,10 +12,10 @@ the patterns and counts as one trace. Pure: lines and moments come in.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpud.core.report import RECENT_S, DxgKind, FaultTrace
+from gpud.core.report import DxgKind, FaultTrace
 from gpud.core.text import escaped
 from gpud.known_issues.matching import LONGEST_TEXT, matches
 
@@ -29,6 +29,8 @@ KERNEL_FACILITY: Final = 0
 
 LONGEST_WORDS: Final = 200
 MOST_TROUBLES: Final = 64
+TROUBLES: Final = frozenset({DxgKind.MESSAGE_LOST, DxgKind.NOT_RESIDENT})
+"""Kinds of lines that a healthy machine does not write."""
 
 ENOENT, ENOMEM, EINVAL, EOVERFLOW = 2, 12, 22, 75
 
@@ -42,7 +44,8 @@ BENIGN: Final = frozenset(
 """Functions whose failure with this code means a question that the host does not know."""
 
 _RECORD = re.compile(r"(\d{1,9}),(\d{1,19}),(\d{1,19}),[^;\n]*;(.*)")
-_MESSAGE = re.compile(r"misc dxg: dxgk: (\w{1,80}): (.{1,400})")
+_DRIVER = "misc dxg: dxgk: "
+_MESSAGE = re.compile(_DRIVER + r"(\w{1,80}): (.{1,400})")
 _FIELD_SPANNING = re.compile(
     r"mem\w{3,4}: detected field-spanning write \(size \d+\) of single field .{1,200}/dxgvmbus\.c:"
 )
@@ -73,14 +76,6 @@ class Line:
     number: int = 0  # of the record, since boot
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """A line that a healthy machine does not write; ``words`` are the kernel's, escaped."""
-
-    slug: DxgKind
-    words: str
-
-
 def record(raw: str) -> Line | None:
     """Read one record of /dev/kmsg: "priority,sequence,microseconds,flags;text".
 
@@ -93,56 +88,27 @@ def record(raw: str) -> Line | None:
     return Line(int(match[3]) / 1e6, match[4], int(match[2]))
 
 
-def judged(text: str) -> DxgKind | Trouble | None:
-    """Say what a line of the kernel's log means for the GPU; None for every other driver's.
-
-    A kind alone is a line that a healthy machine writes too, or one that nobody has explained.
-    """
+def judged(text: str) -> DxgKind | None:
+    """Say what a line of the kernel's log means for the GPU; None for every other driver's."""
     match = _MESSAGE.match(text)
     if match is None:
         return DxgKind.FIELD_SPANNING if _FIELD_SPANNING.match(text) else None
-    function, words = match[1], match[2]
-    number = _CODE.search(words)
+    function, number = match[1], _CODE.search(match[2])
     if number is None:
         return DxgKind.UNKNOWN
     code = int(number[1]) if number[1] else (1 << 32) - int(number[2], 16)
     if (function, code) in BENIGN:
         return DxgKind.NOISE
-    shown = escaped(f"{function}: {words}")[:LONGEST_WORDS]
     if code == EOVERFLOW:  # the host's answer did not arrive: its end of the channel is gone
-        return Trouble(DxgKind.MESSAGE_LOST, shown)
+        return DxgKind.MESSAGE_LOST
     if code == ENOMEM and function == "dxgkio_make_resident":
-        return Trouble(DxgKind.NOT_RESIDENT, shown)
+        return DxgKind.NOT_RESIDENT
     return DxgKind.UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """All that has been seen since boot, and the last troubles with their moments.
-
-    Units: seconds since boot.
-    """
-
-    counts: Mapping[DxgKind, int] = field(default_factory=lambda: dict.fromkeys(DxgKind, 0))
-    last: Trouble | None = None
-    troubles: tuple[tuple[float, DxgKind], ...] = ()
-
-    def with_line(self, line: Line) -> Tally:
-        """Count one line; the same tally for a line of another driver."""
-        meaning = judged(line.text)
-        if meaning is None:
-            return self
-        kind = meaning.slug if isinstance(meaning, Trouble) else meaning
-        after = replace(self, counts={**self.counts, kind: self.counts[kind] + 1})
-        if isinstance(meaning, Trouble):
-            troubles = (*after.troubles, (line.at_s, kind))[-MOST_TROUBLES:]
-            return replace(after, last=meaning, troubles=troubles)
-        return after
-
-    def recent(self, now_s: float) -> dict[DxgKind, int]:
-        """Count the troubles that are news, by kind."""
-        kinds = [kind for at_s, kind in self.troubles if now_s - at_s < RECENT_S]
-        return {kind: kinds.count(kind) for kind in sorted(set(kinds))}
+def quoted(text: str) -> str:
+    """Return the kernel's own words without the driver's name, escaped and cut."""
+    return escaped(text.removeprefix(_DRIVER))[:LONGEST_WORDS]
 
 
 class KnownTraces:

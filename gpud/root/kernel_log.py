@@ -11,10 +11,11 @@ import errno
 import math
 import os
 import time
+from collections import Counter, deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpud.core.report import KernelLogReport, KernelTrouble
+from gpud.core.report import RECENT_S, DxgKind, KernelLogReport, KernelTrouble
 from gpud.known_issues.catalogue import TextOrigin, catalogue
 from gpud.known_issues.matching import patterns
 from gpud.root import dxg
@@ -60,7 +61,8 @@ class KernelLog:
         self._next_s = 0.0
         self._unreadable: tuple[str, str] | None = ("unread", "nobody has looked yet")
         self._overruns = 0
-        self._tally = dxg.Tally()
+        self._counts = dict.fromkeys(DxgKind, 0)
+        self._troubles: deque[tuple[float, DxgKind]] = deque(maxlen=dxg.MOST_TROUBLES)
         self._last: KernelTrouble | None = None
         self._traces = dxg.KnownTraces(patterns(catalogue(), TextOrigin.KERNEL_LOG))
 
@@ -85,12 +87,12 @@ class KernelLog:
             reason, detail = self._unreadable
             traces = dict(self._traces.found)
             return KernelLogReport(unreadable=reason, detail=detail, traces=traces)
-        tally, boot_s = self._tally, self._boot_s()
+        since_s = self._boot_s() - RECENT_S
         return KernelLogReport(
-            counts={str(kind): count for kind, count in tally.counts.items()},
+            counts={str(kind): count for kind, count in self._counts.items()},
             overruns=self._overruns,
             last=self._last,
-            recent={str(kind): count for kind, count in tally.recent(boot_s).items()},
+            recent=dict(Counter(str(kind) for at_s, kind in self._troubles if at_s > since_s)),
             traces=dict(self._traces.found),
         )
 
@@ -119,10 +121,12 @@ class KernelLog:
         if line is None or line.number <= self._number:  # read before the log was opened again
             return
         self._number = line.number
-        before, self._tally = self._tally, self._tally.with_line(line)
-        at_s, last = self._moment_s(line), self._tally.last
-        if last is not None and last is not before.last:
-            self._last = KernelTrouble(last.slug, last.words, at_s)
+        at_s, kind = self._moment_s(line), dxg.judged(line.text)
+        if kind is not None:
+            self._counts[kind] += 1
+        if kind in dxg.TROUBLES:
+            self._troubles.append((line.at_s, kind))
+            self._last = KernelTrouble(kind, dxg.quoted(line.text), at_s)
         self._traces.take(line, at_s)
 
     def _moment_s(self, line: dxg.Line) -> float | None:
