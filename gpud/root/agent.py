@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +23,6 @@ from gpud.core.settings import GROUP, LOCK, SOCKET
 from gpud.root import files, process
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from gpud.core.settings import Settings
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/wsl/lib"
@@ -36,9 +34,10 @@ CHECK_S, LARGEST_WORDS = 10.0, 1 << 16
 SENT_FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 LONGEST_REST_AFTER_A_KILL_S = 1.0
 """Somebody ended it, or memory ran out: no fault of its own, and soon over."""
+BACKOFF = Backoff()
 
 
-def choose_user(settings: Settings, environ: Mapping[str, str]) -> pwd.struct_passwd | None:
+def choose_user(settings: Settings) -> pwd.struct_passwd | None:
     """Choose whom the agent runs as; None when we are not root and it runs as ourselves.
 
     Errors: as those of ``check_user``.
@@ -48,8 +47,9 @@ def choose_user(settings: Settings, environ: Mapping[str, str]) -> pwd.struct_pa
     if user := check_user(settings):
         return user
     candidates: list[str | int] = ["gpud"]
-    if environ.get("SUDO_UID", "").isascii() and environ.get("SUDO_UID", "").isdigit():
-        candidates.append(int(environ["SUDO_UID"]))
+    caller = os.environ.get("SUDO_UID", "")
+    if caller.isascii() and caller.isdigit():
+        candidates.append(int(caller))
     if os.path.isdir(settings.home):  # noqa: PTH112  # a string from the settings
         candidates.append(Path(settings.home).stat().st_uid)
     for who in candidates:
@@ -86,13 +86,11 @@ def check_files(settings: Settings, config: Path) -> None:
     That user may stop the process that looks, or write without end: then nothing is known.
     Errors: ``ConfigError``, with the fix.
     """
-    user = choose_user(settings, os.environ)
+    user = choose_user(settings)
     if user is None:
         return
-    command = [*default_command(settings, config), "--check"]
-    agent = AgentManager(settings, command, user, {}, config_path=config)
     null, until_s, words = subprocess.DEVNULL, time.monotonic() + CHECK_S, b""
-    line = agent.argv()
+    line = [*command_line(settings, user, config), "--check"]
     with subprocess.Popen(line, stdin=null, stdout=null, stderr=subprocess.PIPE, env={}) as ran:
         assert ran.stderr is not None  # noqa: S101  # PIPE above
         pipe = ran.stderr.fileno()
@@ -108,9 +106,34 @@ def check_files(settings: Settings, config: Path) -> None:
 
 
 def default_command(settings: Settings, config_path: Path | None) -> list[str]:
-    """Give the command line of the real agent."""
+    """Give the command line of the agent itself."""
     line = [sys.executable, "-I", "-m", "gpud.agent", "--home", settings.home]
     return line if config_path is None else [*line, "--config", str(config_path)]
+
+
+def command_line(
+    settings: Settings, user: pwd.struct_passwd | None, config_path: Path | None
+) -> list[str]:
+    """Give the command line that becomes the user and runs the agent."""
+    line = [sys.executable, "-I", "-m", "gpud.root.drop", "--parent", str(os.getpid())]
+    if user is not None:
+        line += ["--user", user.pw_name]
+        if settings.home == "/" and people_gid() is not None:
+            line += ["--group", GROUP]  # it writes into the lock that people take too
+        for need in _needed(settings, config_path):
+            line += ["--need", str(need)]
+    return [*line, "--", *default_command(settings, config_path)]
+
+
+def _needed(settings: Settings, config_path: Path | None) -> list[Path]:
+    code = Path(gpud.__file__).resolve().parent.parent
+    places = [code, Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).parent]
+    places += [Path(settings.state_dir), Path(settings.run_dir), Path(settings.log_dir)]
+    if settings.home != "/":
+        places.append(Path(settings.home))
+    if config_path is not None:
+        places.append(config_path.parent)
+    return places
 
 
 def prepare(settings: Settings, user: pwd.struct_passwd | None) -> None:
@@ -157,12 +180,9 @@ class AgentManager:
     """One agent at a time. Units: monotonic seconds."""
 
     settings: Settings
-    command: Sequence[str]
     user: pwd.struct_passwd | None
-    environ: Mapping[str, str]
-    foreground: bool = False
-    backoff: Backoff = field(default_factory=Backoff)
-    config_path: Path | None = None
+    config_path: Path | None
+    foreground: bool
     child: subprocess.Popen[bytes] | None = None
     process: ProcessRef | None = None
     started_s: float = 0.0
@@ -182,7 +202,7 @@ class AgentManager:
                 files.rotate(log, LARGEST_LOG)
                 output = files.append(log)
             self.child = subprocess.Popen(
-                self.argv(),
+                command_line(self.settings, self.user, self.config_path),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -224,36 +244,14 @@ class AgentManager:
         )
 
     def _failed(self, how: str, now_s: float, jitter: float) -> None:
-        self.failures = self.backoff.failures(self.failures, now_s - self.started_s)
-        self.next_try_s = now_s + self.backoff.delay_s(self.failures, jitter)
+        self.failures = BACKOFF.failures(self.failures, now_s - self.started_s)
+        self.next_try_s = now_s + BACKOFF.delay_s(self.failures, jitter)
         self.restarts += 1
         self.detail = how
         self.child = self.process = None
 
-    def argv(self) -> list[str]:
-        """Give the command line that becomes the user and runs the agent."""
-        line = [sys.executable, "-I", "-m", "gpud.root.drop", "--parent", str(os.getpid())]
-        if self.user is not None:
-            line += ["--user", self.user.pw_name]
-            if self.settings.home == "/" and people_gid() is not None:
-                line += ["--group", GROUP]  # it writes into the lock that people take too
-            for need in self._needed():
-                line += ["--need", str(need)]
-        return [*line, "--", *self.command]
-
-    def _needed(self) -> list[Path]:
-        code = Path(gpud.__file__).resolve().parent.parent
-        places = [code, Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).parent]
-        places += [Path(self.settings.state_dir), Path(self.settings.run_dir)]
-        places += [Path(self.settings.log_dir)]
-        if self.settings.home != "/":
-            places.append(Path(self.settings.home))
-        if self.config_path is not None:
-            places.append(self.config_path.parent)
-        return places
-
     def _environment(self) -> dict[str, str]:
         clean = {"PATH": PATH, "LANG": "C.UTF-8", "HOME": self.settings.state_dir, **MEMORY}
-        if os.geteuid() != 0 or "SUDO_UID" not in self.environ:
-            clean |= {name: value for name, value in self.environ.items() if name[:5] == "GPUD_"}
+        if os.geteuid() != 0 or "SUDO_UID" not in os.environ:
+            clean |= {name: value for name, value in os.environ.items() if name[:5] == "GPUD_"}
         return clean

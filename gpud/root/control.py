@@ -30,7 +30,7 @@ from gpud.root.dockerd import LARGEST_LOG
 from gpud.root.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection
 
     from gpud.core.report import ProcessRef
     from gpud.core.settings import Settings
@@ -67,7 +67,6 @@ def run(
     *,
     config_path: Path | None,
     foreground: bool,
-    agent_command: Sequence[str] | None = None,
     ready: Callable[[], None] = lambda: None,
 ) -> int:
     """Supervise until SIGTERM or SIGINT; dockerd keeps running afterwards.
@@ -76,21 +75,15 @@ def run(
     cannot be made.
     """
     os.umask(0o022)
-    user = agents.choose_user(settings, os.environ)
+    user = agents.choose_user(settings)
     files.directory(Path(settings.run_dir), 0o755)
     held = lock.Lock(Path(settings.run_dir))
     try:
         agents.prepare(settings, user)
         log = Path(settings.log_dir, "root.log")
         logs.configure(log, level=settings.log.level, terminal=foreground)
-        agent = agents.AgentManager(
-            settings,
-            agent_command or agents.default_command(settings, config_path),
-            user,
-            dict(os.environ),
-            foreground=foreground and agents.may_write(user),
-            config_path=config_path,
-        )
+        shown = foreground and agents.may_write(user)
+        agent = agents.AgentManager(settings, user, config_path, foreground=shown)
         with contextlib.suppress(OSError):
             drop.prctl(drop.PR_SET_CHILD_SUBREAPER, 1)
         supervisor = Supervisor(settings, agent, held)
@@ -100,9 +93,7 @@ def run(
         held.release()
 
 
-def up(
-    settings: Settings, *, config_path: Path | None, agent_command: Sequence[str] | None = None
-) -> int:
+def up(settings: Settings, *, config_path: Path | None) -> int:
     """Start the supervisor in the background, or as systemd's unit; 0 at once when it runs.
 
     Returns when it holds its lock and ``root.pid`` is written. Errors: ``GpudError`` with what kept
@@ -116,7 +107,7 @@ def up(
     reader, writer = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
     if pid == 0:
-        _daemon(settings, config_path, agent_command, writer)
+        _daemon(settings, config_path, writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         message = pipe.read(LARGEST_MESSAGE).decode("utf-8", "replace")
@@ -181,12 +172,10 @@ def _stop(settings: Settings, *, docker: bool) -> Stopped:
     return Stopped(supervisor=running is not None, dockerd=True)
 
 
-def restart(
-    settings: Settings, *, config_path: Path | None, agent_command: Sequence[str] | None = None
-) -> int:
+def restart(settings: Settings, *, config_path: Path | None) -> int:
     """Stop and start; dockerd is adopted."""
     _stop(settings, docker=False)
-    return up(settings, config_path=config_path, agent_command=agent_command)
+    return up(settings, config_path=config_path)
 
 
 def _dockerd(run_dir: Path) -> ProcessRef | None:
@@ -197,9 +186,7 @@ def _dockerd(run_dir: Path) -> ProcessRef | None:
     return None
 
 
-def _daemon(
-    settings: Settings, config_path: Path | None, command: Sequence[str] | None, writer: int
-) -> NoReturn:
+def _daemon(settings: Settings, config_path: Path | None, writer: int) -> NoReturn:
     """Leave the terminal and its session for good, then supervise. Never returns to the caller."""
     code = 1
     try:
@@ -218,7 +205,6 @@ def _daemon(
             settings,
             config_path=config_path,
             foreground=False,
-            agent_command=command,
             ready=lambda: _tell(writer, "ready"),
         )
     except AlreadyRunning:

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 RUN = """
 import sys, json, msgspec
 from gpud.core.settings import Settings
-from gpud.root import control, report
+from gpud.root import agent, control, report
 report.BEAT_S = 0.2
 given = json.loads(sys.argv[1])
 settings = msgspec.convert(given["settings"], Settings)
-sys.exit(control.run(settings, config_path=None, foreground=False, agent_command=given["agent"]))
+agent.default_command = lambda *_: given["agent"]
+sys.exit(control.run(settings, config_path=None, foreground=False))
 """
 """A supervisor that reports often, and so looks often whether its directories are there."""
 
