@@ -78,19 +78,16 @@ def run(
     user = agents.choose_user(settings)
     files.directory(Path(settings.run_dir), 0o755)
     held = lock.Lock(Path(settings.run_dir))
-    try:
-        agents.prepare(settings, user)
-        log = Path(settings.log_dir, "root.log")
-        logs.configure(log, level=settings.log.level, terminal=foreground)
-        shown = foreground and agents.may_write(user)
-        agent = agents.AgentManager(settings, user, config_path, foreground=shown)
-        with contextlib.suppress(OSError):
-            drop.prctl(drop.PR_SET_CHILD_SUBREAPER, 1)
-        supervisor = Supervisor(settings, agent, held)
-        ready()
-        return supervisor.loop()
-    finally:
-        held.release()
+    agents.prepare(settings, user)
+    log = Path(settings.log_dir, "root.log")
+    logs.configure(log, level=settings.log.level, terminal=foreground)
+    shown = foreground and agents.may_write(user)
+    agent = agents.AgentManager(settings, user, config_path, foreground=shown)
+    with contextlib.suppress(OSError):
+        drop.prctl(drop.PR_SET_CHILD_SUBREAPER, 1)
+    supervisor = Supervisor(settings, agent, held)
+    ready()
+    return supervisor.loop()
 
 
 def up(settings: Settings, *, config_path: Path | None) -> int:

@@ -65,7 +65,6 @@ class Supervisor:
         self.kernel_log = KernelLog(settings.sysroot)
         self.limits = limits(settings.dockerd)
         self.memory = Memory(since_s=time.monotonic())
-        self.errors = 0
         self._lock = lock
         self._chance = random.SystemRandom()
         self._observation: DockerdObservation | None = None
@@ -92,29 +91,21 @@ class Supervisor:
         self._left_until_s = time.monotonic() + AGENT_STOP_S
 
     def loop(self) -> int:
-        """Go round until told to stop."""
+        """Go round until told to stop. The process ends with it, and gives its files back then."""
         reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        before_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
-        before = {number: signal.signal(number, self._signalled) for number in numbers}
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+            signal.signal(number, self._signalled)
         log.info("supervisor_started", pid=os.getpid(), policy=self.policy)
-        try:
-            while not self._stop:
-                try:
-                    self._round(reader)
-                except Exception:  # the boundary: whatever happens, both processes stay kept
-                    self.errors += 1
-                    log.exception("round_failed", errors=self.errors)
-                    select.select([reader], [], [], AFTER_ERROR_S)
-            self.containers.stop()
-            self.kernel_log.close()
-            self._stop_agent()
-        finally:
-            signal.set_wakeup_fd(before_fd)
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            for descriptor in (reader, writer, *self._watched.values()):
-                os.close(descriptor)
+        while not self._stop:
+            try:
+                self._round(reader)
+            except Exception:  # the boundary: whatever happens, both processes stay kept
+                log.exception("round_failed")
+                select.select([reader], [], [], AFTER_ERROR_S)
+        self.containers.stop()
+        if self.agent.process is not None:
+            process.end(self.agent.process, AGENT_STOP_S)
         log.info("supervisor_stopped", dockerd_kept=self.memory.process is not None)
         return 0
 
@@ -345,14 +336,6 @@ class Supervisor:
             log.warning("run_directory_gone", restarted=self.agent.process.pid)
             process.send(self.agent.process, signal.SIGTERM)  # its socket and files were in it
         return True
-
-    def _stop_agent(self) -> None:
-        running = self.agent.process
-        if running is None:
-            return
-        process.end(running, AGENT_STOP_S)
-        self._reap()
-        self.agent.next_try_s = float("inf")
 
 
 def limits(chosen: sections.DockerdSettings) -> Limits:
