@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta, structs
@@ -46,7 +45,7 @@ BEAT_S = 5.0
 class Facts:
     """What dockerd said about itself, and the edge about dockerd; None until they did."""
 
-    version: str | None = None
+    server_version: str | None = None
     live_restore_enabled: bool | None = None
     containers_running: int | None = None
     ping_s: float | None = None
@@ -56,26 +55,21 @@ class Facts:
     suspect_sockets: int = 0
 
 
-class DockerReply(msgspec.Struct, rename="pascal"):
-    """What is read of dockerd's answers to ``/version`` and ``/info``."""
+class DockerInfo(msgspec.Struct, rename="pascal"):
+    """What is read of dockerd's answer to ``/info``."""
 
-    version: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
+    server_version: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
     live_restore_enabled: bool | None = None
     containers_running: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
 
 
 def learned(facts: Facts, answer: bytes) -> Facts:
-    """Update the facts by an answer; a field of another shape or size changes nothing."""
+    """Update the facts by an answer; one that is no dockerd's changes nothing."""
     try:
-        sent = msgspec.json.decode(answer, type=dict[str, msgspec.Raw])
+        info = structs.asdict(msgspec.json.decode(answer, type=DockerInfo))
     except wire.UNREADABLE:
         return facts
-    new: dict[str, Any] = {}
-    for field in structs.fields(DockerReply):
-        with contextlib.suppress(*wire.UNREADABLE):
-            value = msgspec.json.decode(sent.get(field.encode_name, b"null"), type=field.type)
-            new |= {} if value is None else {field.name: value}
-    return replace(facts, **new)
+    return replace(facts, **{name: value for name, value in info.items() if value is not None})
 
 
 def dockerd(
@@ -99,7 +93,7 @@ def dockerd(
         reason=why.reason,
         detail=why.detail,
         fix=why.fix,
-        version=facts.version,
+        version=facts.server_version,
         ping_s=facts.ping_s if up else None,
         last_start_s=memory.last_start_s,
         restarts=dict(memory.restarts),

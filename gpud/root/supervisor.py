@@ -37,7 +37,6 @@ log = structlog.get_logger()
 
 EAGER_S = 0.05
 """How often to ask while dockerd starts: its own cold start is about 150 ms."""
-FACTS = ("/version", "/info")
 FACTS_EVERY = 30
 """Pings between two looks at what dockerd says of itself: SIGHUP changes it in the same process,
 and an answer may not have come in time.
@@ -74,7 +73,6 @@ class Supervisor:
         self._ping_s: float | None = None
         self._facts = report.Facts()
         self._facts_of: ProcessRef | None = None
-        self._questions: list[str] = []
         self._next_facts_s = 0.0
         self._exit: Exit | None = None
         self._watched: dict[ProcessRef, int] = {}
@@ -214,9 +212,6 @@ class Supervisor:
         if self.memory.process != self._facts_of:
             self._facts, self._facts_of = report.Facts(), self.memory.process
             self._next_facts_s = now_s
-        if now_s >= self._next_facts_s:
-            self._questions = list(FACTS)
-            self._next_facts_s = now_s + FACTS_EVERY * self.settings.dockerd.ping_interval_s
         eager = self.memory.state is DockerdState.STARTING or action is Action.START
         pause_s = EAGER_S if eager else self.settings.dockerd.ping_interval_s
         if observation.process is None and self.memory.next_try_s > now_s:
@@ -230,8 +225,11 @@ class Supervisor:
         if ask is None:
             if now_s < self._next_ask_s:
                 return None
-            questions = self._observation is not None and self._observation.api is Api.ANSWERS
-            target = self._questions.pop(0) if questions and self._questions else "/_ping"
+            target = "/_ping"
+            answers = self._observation is not None and self._observation.api is Api.ANSWERS
+            if answers and now_s >= self._next_facts_s:
+                target = "/info"
+                self._next_facts_s = now_s + FACTS_EVERY * self.settings.dockerd.ping_interval_s
             ask = self._ask = Ask(self.dockerd.config.socket, target, now_s=now_s)
         if ask.api is None:
             ask.read()

@@ -26,7 +26,7 @@ from pathlib import Path
 place = Path({place!r})
 def answer(asking):
     status = b"500 Error" if (place / "error").exists() else b"200 OK"
-    text = b'{{"Version": "1", "LiveRestoreEnabled": false}}'
+    text = b'{{"ServerVersion": "1", "LiveRestoreEnabled": false}}'
     with asking, contextlib.suppress(OSError):
         asking.recv(1024)
         if (place / "late").exists():

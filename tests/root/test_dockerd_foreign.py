@@ -30,7 +30,7 @@ class Desktop(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(b'{"Version": "27.0", "LiveRestoreEnabled": false}')
+        self.wfile.write(b'{"ServerVersion": "27.0", "LiveRestoreEnabled": false}')
 
     def address_string(self) -> str:
         return "unix"
