@@ -20,7 +20,7 @@ from gpud.core.text import escaped, pasteable
 from gpud.core.wire import UNREADABLE
 from gpud.output import say
 from gpud.processes import lived_s
-from gpud.reports import latest_root_report, published_by, running
+from gpud.reports import latest_root_report, published_by, supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -98,7 +98,7 @@ class Place(msgspec.Struct, frozen=True):
 
     def absence(self, run_dir: Path, lack: str = "has written no status") -> NotRunningError:
         """Return why no agent of this gpud answers, with what to do; ``lack``: what is missing."""
-        if not running(run_dir):
+        if supervisor(run_dir) is None:
             stopped = " (stopped with gpud down)" if (run_dir / "stopped").exists() else ""
             return NotRunningError(f"gpud is not running{stopped}", fix=self.start_command)
         report = latest_root_report(run_dir)
@@ -193,7 +193,8 @@ def document(run_dir: Path) -> dict[str, Any] | None:
         raise GpudError(f"{path} is not readable as JSON: {error}") from error
     if not isinstance(published, dict) or (published and "schema_version" not in published):
         raise GpudError(f"{path} is no status of gpud's", fix="gpud restart writes it anew")
-    current = running(run_dir) and published_by(path.stat().st_mtime, latest_root_report(run_dir))
+    written_s = path.stat().st_mtime
+    current = supervisor(run_dir) and published_by(written_s, latest_root_report(run_dir))
     return published if published and current else None
 
 

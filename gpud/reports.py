@@ -25,13 +25,14 @@ SHORT: Final = "short"
 """In the agent's own directory: Unix time, exit code and words of `gpud status --short`."""
 
 
-def running(run_dir: Path) -> bool:
-    """Compare pid and start time, so that a recycled pid is never taken for gpud."""
+def supervisor(run_dir: Path) -> ProcessRef | None:
+    """Return the supervisor that runs, by the pid and the start that it wrote. Errors: none."""
     try:
         pid, ticks = (run_dir / "root.pid").read_text().split()
-        return ref(int(pid)) == ProcessRef(int(pid), int(ticks))
+        named = ProcessRef(int(pid), int(ticks))
     except (OSError, ValueError):
-        return False
+        return None
+    return named if ref(named.pid) == named else None
 
 
 def short_status(run_dir: Path, now_s: float) -> tuple[int, str] | None:
@@ -39,7 +40,7 @@ def short_status(run_dir: Path, now_s: float) -> tuple[int, str] | None:
     text = regular_file.text(run_dir / "agent" / SHORT, 200) or ""
     line = re.fullmatch(r"([0-9]{1,12}) ([01]) ([ -~]+)\n", text)
     fresh = line and abs(now_s - int(line[1])) <= STALE_AFTER_S
-    return (int(line[2]), line[3]) if line and fresh and running(run_dir) else None
+    return (int(line[2]), line[3]) if line and fresh and supervisor(run_dir) else None
 
 
 def latest_root_report(run_dir: Path) -> RootReport | None:

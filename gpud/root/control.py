@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from gpud import logs
+from gpud import logs, reports
 from gpud.core.errors import AlreadyRunning, GpudError
 from gpud.core.text import escaped
 from gpud.install.places import SYSTEMD, UNIT, UNIT_ENABLED
@@ -96,7 +96,7 @@ def up(settings: Settings, *, config_path: Path | None) -> int:
     Returns when it holds its lock and ``root.pid`` is written. Errors: ``GpudError`` with what kept
     it from starting.
     """
-    if lock.holder(Path(settings.run_dir)) is not None:
+    if reports.supervisor(Path(settings.run_dir)) is not None:
         return 0
     if settings.home == "/" and SYSTEMD.is_dir() and os.path.lexists(UNIT_ENABLED):
         return _start_unit()
@@ -153,10 +153,10 @@ def down(settings: Settings, *, docker: bool) -> Stopped:
 def _stop(settings: Settings, *, docker: bool) -> Stopped:
     run_dir = Path(settings.run_dir)
     dockerd = _dockerd(run_dir) if docker else None
-    running = lock.holder(run_dir)
+    running = reports.supervisor(run_dir)
     if running is not None and not process.end(running, STOP_S):
         raise GpudError(f"the supervisor (pid {running.pid}) does not end")
-    if lock.holder(run_dir) is None:  # nobody has started another meanwhile
+    if reports.supervisor(run_dir) is None:  # nobody has started another meanwhile
         (run_dir / "root.pid").unlink(missing_ok=True)
     if dockerd is None or not process.send(dockerd, signal.SIGTERM):
         return Stopped(supervisor=running is not None)

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from gpud.core.errors import AlreadyRunning
-from gpud.core.report import ProcessRef
+from gpud.reports import supervisor
 from gpud.root import files, process
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Lock:
         files.directory(self._run_dir, 0o755)
         path = self._run_dir / "root.lock"
         if path.exists() and os.path.samestat(path.stat(), os.fstat(self._descriptor)):
-            if holder(self._run_dir) is None:
+            if supervisor(self._run_dir) is None:
                 _write_pid(self._run_dir)
             return False
         fresh = _take(self._run_dir)
@@ -55,7 +55,7 @@ def _take(run_dir: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        running = holder(run_dir)
+        running = supervisor(run_dir)
         raise AlreadyRunning(running.pid if running else None) from None
     try:
         _write_pid(run_dir)
@@ -71,13 +71,3 @@ def _write_pid(run_dir: Path) -> None:
     if me is None:  # /proc is not mounted
         raise FileNotFoundError("/proc/self/stat")
     files.replace(run_dir / "root.pid", f"{me.pid} {me.start_ticks}\n".encode())
-
-
-def holder(run_dir: Path) -> ProcessRef | None:
-    """Give the supervisor that runs, by what it wrote and what ``/proc`` says of it."""
-    try:
-        pid, start_ticks = (run_dir / "root.pid").read_text().split()
-        supervisor = ProcessRef(int(pid), int(start_ticks))
-    except (OSError, ValueError):
-        return None
-    return supervisor if process.alive(supervisor) else None

@@ -12,13 +12,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpud import processes
 from gpud.core import proc
-from gpud.core.report import ProcessRef
 from gpud.root.dockerd_facts import Activity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from gpud.core.report import ProcessRef
+
+ref = processes.ref
+"""Of a living process; None for none and for a zombie, which only waits to be reaped."""
 TICKS = os.sysconf("SC_CLK_TCK")
 ACCEPTS = 0x10000  # __SO_ACCEPTCON in /proc/net/unix
 LISTENING = 1 << 10  # TCP_LISTEN
@@ -34,14 +38,6 @@ READ_EVERY_S = 0.02
 """An idle Go program runs for a moment now and then; one that is starved of CPU stays in R."""
 RELAY = "docker-proxy"
 """dockerd's child for a published port: the traffic of a container is no work of dockerd's."""
-
-
-def ref(pid: int) -> ProcessRef | None:
-    """Look a living process up; None for none and for a zombie, which only waits to be reaped."""
-    fields = stat(pid)
-    if not fields or fields[0] in "ZX":
-        return None
-    return ProcessRef(pid, int(fields[19]))
 
 
 def pids() -> Iterator[int]:

@@ -24,7 +24,7 @@ from gpud import output, regular_file
 from gpud.arguments import COMPONENTS, LEVELS, NO_PERMISSION, OK
 from gpud.core.errors import NotRunningError
 from gpud.core.text import escaped
-from gpud.reports import running
+from gpud.reports import supervisor
 from gpud.show.view import PLAIN, QUIET, Span, View, line, narrowed
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def run(options: argparse.Namespace, place: Place) -> int:
         return OK
     if len(fresh) < len(logs):
         return NO_PERMISSION
-    if names == ("dockerd",) and running(Path(settings.run_dir)):
+    if names == ("dockerd",) and supervisor(Path(settings.run_dir)):
         fix = "`gpud status` says why; a dockerd of others: sudo journalctl -u docker"
         raise NotRunningError("gpud has started no dockerd: there is no log of it", fix=fix)
     raise NotRunningError(f"there is no log in {folder} yet", fix=place.start_command)

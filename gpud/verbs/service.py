@@ -25,7 +25,7 @@ from gpud.arguments import OK
 from gpud.core.errors import AlreadyRunning, DeniedError
 from gpud.install import manifest
 from gpud.output import say
-from gpud.reports import latest_root_report, published_by
+from gpud.reports import latest_root_report, published_by, supervisor
 
 if TYPE_CHECKING:
     import argparse
@@ -130,9 +130,9 @@ def _await_agent(run_dir: Path) -> None:
 
 
 def _run(settings: Settings, place: Place) -> int:
-    from gpud.root import control, lock
+    from gpud.root import control
 
-    if (running := lock.holder(Path(settings.run_dir))) is not None:
+    if (running := supervisor(Path(settings.run_dir))) is not None:
         raise AlreadyRunning(running.pid)
     url = settings.http.url
     where = f"page {url}/  metrics {url}/metrics"

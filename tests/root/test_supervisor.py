@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud import reports
 from gpud.core.errors import AlreadyRunning, ConfigError
 from gpud.core.report import ProcessRef
 from gpud.core.sections import AgentSettings
@@ -66,11 +67,11 @@ def test_pid_file_that_somebody_removed_is_written_again_and_its_directory_with_
     first, run_dir = supervised.agent_pid(), supervised.home / "run/gpud"
     assert supervised.process is not None
     (run_dir / "root.pid").unlink()
-    holder = until(lambda: lock.holder(run_dir), "the pid for shells")
+    holder = until(lambda: reports.supervisor(run_dir), "the pid for shells")
     assert holder.pid == supervised.process.pid
     assert supervised.agent_pid() == first
     shutil.rmtree(run_dir)
-    until(lambda: lock.holder(run_dir), "the pid for shells")
+    until(lambda: reports.supervisor(run_dir), "the pid for shells")
     supervised.agent_pid(but=first)
     with pytest.raises(AlreadyRunning):
         lock.Lock(run_dir)
