@@ -28,8 +28,6 @@ _CACHED = re.compile(r"^\t(?P<name>\S+) \((?P<kind>[^)]*)\) => (?P<path>.+)$", r
 class LibraryFiles:
     """Files of one library. Paths are those of the machine."""
 
-    name: str
-    configured: str  # in gpud.toml
     wsl: str | None  # WSL's own, if it is there
     by_variable: str | None  # the person's LD_LIBRARY_PATH gives this one
     linker: str | None  # every other program of this person gets this one
@@ -39,12 +37,11 @@ class LibraryFiles:
 @check(70, "libcuda", may_block=True)  # LD_LIBRARY_PATH may lead to a Windows drive
 def libcuda(machine: Machine) -> Finding:
     """The file loaded, its GPUs, stray libraries beside it."""
-    library = _files(machine, CUDA, machine.settings.cuda.library)
-    nvml = _files(machine, NVML, machine.settings.nvml.library)
-    return combined(_offered(machine, library), _strays(machine, library) or _strays(machine, nvml))
+    strays = _strays(machine, CUDA) or _strays(machine, NVML)
+    return combined(_offered(machine), strays)
 
 
-def _offered(machine: Machine, library: LibraryFiles) -> Finding:
+def _offered(machine: Machine) -> Finding:
     """Pass on the running agent's inventory."""
     inventory, health = machine.agent.cuda, machine.health("cuda")
     if machine.root is None or health is None:
@@ -53,14 +50,14 @@ def _offered(machine: Machine, library: LibraryFiles) -> Finding:
         evidence = health.detail or "CUDA offers nothing"
         return passed_on(health, evidence, machine.fix(Situation.HUNG))
     names = ", ".join(device.name for device in inventory.devices)
-    file = _own_file(machine, inventory.library, library)
+    file = _own_file(machine, inventory.library)
     return combined(file, ok(f"CUDA {inventory.cuda_version}, {names}"))
 
 
-def _own_file(machine: Machine, place: str, library: LibraryFiles) -> Finding:
+def _own_file(machine: Machine, place: str) -> Finding:
     """Check the file that gpud itself loads."""
     path = machine.inside(place)
-    if library.configured:
+    if machine.settings.cuda.library:
         return ok(f"{path}, as configured")
     if machine.wsl == "2" and not path.startswith(WSL_FOLDER):
         return problem(
@@ -70,8 +67,9 @@ def _own_file(machine: Machine, place: str, library: LibraryFiles) -> Finding:
     return ok(path)
 
 
-def _strays(machine: Machine, library: LibraryFiles) -> Finding | None:
+def _strays(machine: Machine, name: str) -> Finding | None:
     """Check which file other programs load; None if that is as it should be."""
+    library = _files(machine, name)
     if machine.wsl != "2" or library.wsl is None:
         return None
     first = library.linker
@@ -92,13 +90,13 @@ def _strays(machine: Machine, library: LibraryFiles) -> Finding | None:
         )
     if first is None:
         return advice(
-            f"the linker does not know {library.name}: other programs do not find WSL's",
+            f"the linker does not know {name}: other programs do not find WSL's",
             "sudo ldconfig; [automount] ldconfig=false in wsl.conf keeps WSL from doing that",
         )
     return None
 
 
-def _files(machine: Machine, name: str, configured: str) -> LibraryFiles:
+def _files(machine: Machine, name: str) -> LibraryFiles:
     """Find the files of a library; nothing is loaded."""
     folders = machine.environ.get("LD_LIBRARY_PATH", "").split(":")
     variable = [f"{folder.rstrip('/')}/{name}" for folder in folders if folder.startswith("/")]
@@ -109,8 +107,6 @@ def _files(machine: Machine, name: str, configured: str) -> LibraryFiles:
     by_variable = next((path for path in variable if path in present), None)
     others = (p for p in present if not machine.inside(str(machine.at(p))).startswith(WSL_FOLDER))
     return LibraryFiles(
-        name=name,
-        configured=configured,
         wsl=wsl if wsl in present else None,
         by_variable=by_variable,
         linker=by_variable or next((path for path in cached if path in present), None),
