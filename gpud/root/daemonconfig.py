@@ -13,6 +13,8 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpud import regular_file
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -111,18 +113,14 @@ def _last(flags: dict[str, list[str]], name: str) -> str | None:
 def document(path: str) -> dict[str, Any]:
     """Give the object in a root-owned file that nobody else may write; empty for anything else."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return {}
-    with os.fdopen(descriptor, "rb") as file:
-        facts = os.fstat(descriptor)
-        shared = facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        if not stat.S_ISREG(facts.st_mode) or facts.st_uid not in {0, os.geteuid()} or shared:
-            return {}
-        try:
+        with regular_file.opened(path, os.O_NOFOLLOW) as file:
+            facts = os.fstat(file.fileno())
+            shared = facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            if facts.st_uid not in {0, os.geteuid()} or shared:
+                return {}
             content = json.loads(file.read(LARGEST))
-        except (ValueError, RecursionError, OSError):
-            return {}
+    except (OSError, ValueError, RecursionError):
+        return {}
     return content if isinstance(content, dict) else {}
 
 

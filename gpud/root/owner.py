@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpud import regular_file
 from gpud.core import wsl
 from gpud.core.report import Owner
 from gpud.root import process
@@ -25,14 +26,13 @@ if TYPE_CHECKING:
 MARK = "GPUD_KEEPER"
 INIT = 1
 ROOT = 0
-LARGEST_CONF = 64 * 1024
 MOST_LISTENERS = 16
 _UNITS = (
     "etc/systemd/system/multi-user.target.wants/docker.service",
     "etc/systemd/system/sockets.target.wants/docker.socket",
 )
 _SERVICE = re.compile(
-    rb"^\d+:(?:name=systemd)?:/system\.slice/(?:.*/)?[^/\n]+\.service$", re.MULTILINE
+    r"^\d+:(?:name=systemd)?:/system\.slice/(?:.*/)?[^/\n]+\.service$", re.MULTILINE
 )
 
 
@@ -89,11 +89,7 @@ def marked(pid: int, run_dir: str) -> bool:
 
 def desktop_root(sysroot: Path) -> str:
     """Name where Docker Desktop mounts its own, as ``etc/wsl.conf`` below ``sysroot`` says."""
-    try:
-        text = (sysroot / "etc/wsl.conf").read_text(errors="replace")[:LARGEST_CONF]
-    except OSError:
-        text = ""
-    return wsl.docker_desktop(wsl.sections(text))
+    return wsl.docker_desktop(wsl.sections(regular_file.text(sysroot / "etc/wsl.conf") or ""))
 
 
 def _desktop(scene: Scene) -> bool:
@@ -111,7 +107,8 @@ def _systemd(scene: Scene, pid: int | None) -> bool:
     if not (scene.sysroot / "run/systemd/system").is_dir():
         return False
     if pid is not None:
-        return _SERVICE.search(_cgroup(scene.sysroot, pid)) is not None
+        groups = regular_file.text(scene.sysroot / f"proc/{pid}/cgroup") or ""
+        return _SERVICE.search(groups) is not None
     if scene.listener == INIT:
         return True  # its socket unit: dockerd starts with the first request
     enabled = any(os.path.lexists(scene.sysroot / unit) for unit in _UNITS)
@@ -157,17 +154,7 @@ def _out_of_sight(inode: str) -> bool:
 
 
 def _wsl(sysroot: Path) -> bool:
-    try:
-        return wsl.version((sysroot / "proc/sys/kernel/osrelease").read_text()) != ""
-    except OSError:
-        return False
-
-
-def _cgroup(sysroot: Path, pid: int) -> bytes:
-    try:
-        return (sysroot / f"proc/{pid}/cgroup").read_bytes()
-    except OSError:
-        return b""
+    return wsl.version(regular_file.text(sysroot / "proc/sys/kernel/osrelease") or "") != ""
 
 
 def _below(path: str, root: str) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta, structs
 
 import gpud
+from gpud import regular_file
 from gpud.core import wire
 from gpud.core.errors import WireError
 from gpud.core.report import (
@@ -36,6 +36,8 @@ from gpud.root.dockerd_facts import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpud.root.dockerd_facts import DockerdCause
 
 BEAT_S = 5.0
@@ -266,7 +268,4 @@ def last_agent(path: Path) -> ProcessRef | None:
 
 
 def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+    return (regular_file.text("/proc/sys/kernel/random/boot_id") or "").strip()
