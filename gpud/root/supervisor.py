@@ -75,7 +75,6 @@ class Supervisor:
         self._facts_of: ProcessRef | None = None
         self._next_facts_s = 0.0
         self._exit: Exit | None = None
-        self._watched: dict[ProcessRef, int] = {}
         self._stop = False
         self._reported: object = None
         self._next_beat_s = 0.0
@@ -85,8 +84,6 @@ class Supervisor:
             raise FileNotFoundError("/proc/self/stat")
         self._me = me
         self._path = Path(settings.run_dir, "root.json")
-        self._left_behind = report.last_agent(self._path)
-        self._left_until_s = time.monotonic() + AGENT_STOP_S
 
     def loop(self) -> int:
         """Go round until told to stop. The process ends with it, and gives its files back then."""
@@ -95,6 +92,8 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
             signal.signal(number, self._signalled)
         log.info("supervisor_started", pid=os.getpid(), policy=self.policy)
+        if (left := report.last_agent(self._path)) is not None:
+            process.end(left, AGENT_STOP_S)  # it ends with its supervisor, which was killed
         while not self._stop:
             try:
                 self._round(reader)
@@ -123,31 +122,26 @@ class Supervisor:
         self._report()
 
     def _wait(self, reader: int) -> None:
-        poll = select.poll()
-        poll.register(reader, select.POLLIN)
-        for process_ref, descriptor in list(self._watched.items()):
-            if process_ref in (self.memory.process, self._left_behind):
-                poll.register(descriptor, select.POLLIN)
-            else:
-                os.close(self._watched.pop(process_ref))
-        for watched_ref in (self.memory.process, self._left_behind):
-            if watched_ref is not None and watched_ref not in self._watched:
-                descriptor_or_none = process.open_fd(watched_ref)
-                if descriptor_or_none is None:
-                    return  # gone already: look at once
-                self._watched[watched_ref] = descriptor_or_none
-                poll.register(descriptor_or_none, select.POLLIN)
-        if self._ask is not None and self._ask.api is None:
-            poll.register(self._ask.fileno(), select.POLLIN)
-        wait_s = max(0.0, self._wake_s() - time.monotonic())
-        poll.poll(wait_s * 1000 + 1)
+        dockerd = None if self.memory.process is None else process.open_fd(self.memory.process)
+        if dockerd is None and self.memory.process is not None:
+            return  # gone already: look at once
+        asked = self._ask.fileno() if self._ask is not None and self._ask.api is None else None
+        try:
+            poll = select.poll()
+            for descriptor in (reader, dockerd, asked):
+                if descriptor is not None:
+                    poll.register(descriptor, select.POLLIN)
+            poll.poll(max(0.0, self._wake_s() - time.monotonic()) * 1000 + 1)
+        finally:
+            if dockerd is not None:
+                os.close(dockerd)
         with contextlib.suppress(BlockingIOError):
             os.read(reader, 4096)
 
     def _wake_s(self) -> float:
         moments = [self._next_beat_s]
         if self.agent.process is None:
-            moments.append(self._left_until_s if self._left_behind else self.agent.next_try_s)
+            moments.append(self.agent.next_try_s)
         if self.policy != "off":
             open_ask = self._ask is not None and self._ask.api is None
             moments.append(
@@ -176,13 +170,6 @@ class Supervisor:
                 self.containers.ended(pid, status)
 
     def _keep_agent(self, now_s: float) -> None:
-        if self._left_behind is not None:
-            if process.alive(self._left_behind):
-                if now_s >= self._left_until_s:
-                    process.send(self._left_behind, signal.SIGKILL)
-                    self._left_until_s = now_s + AGENT_STOP_S
-                return
-            self._left_behind = None
         if self.agent.process is None and now_s >= self.agent.next_try_s:
             self.agent.start(now_s)
             log.info("agent_started", pid=self.agent.child.pid if self.agent.child else None)
