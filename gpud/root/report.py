@@ -1,29 +1,22 @@
-"""Root's status document: built from the observations, written whole, renamed into place."""
+"""Root's report on dockerd: its state, the reason for it, and what a person can do."""
 
 from __future__ import annotations
 
-import os
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta, structs
 
-import gpud
 from gpud import regular_file
 from gpud.core import wire
 from gpud.core.errors import WireError
 from gpud.core.report import (
-    AgentReport,
-    ContainersReport,
     DockerdReport,
-    KernelLogReport,
     Owner,
     ProcessRef,
     RootReport,
 )
-from gpud.root import files, process
 from gpud.root.dockerd_facts import (
     OURS_TO_KEEP,
     WELL,
@@ -227,35 +220,8 @@ _THEIRS = {
 }
 
 
-def write(  # noqa: PLR0913  # one argument per part of the report
-    path: Path,
-    dockerd_report: DockerdReport,
-    agent: AgentReport,
-    containers: ContainersReport | None,
-    kernel_log: KernelLogReport | None = None,
-    *,
-    me: ProcessRef,
-    started_s: float,
-) -> None:
-    """Write the whole of ``root.json``. Errors: ``OSError``."""
-    report = RootReport(
-        gpud_version=gpud.__version__,
-        process=me,
-        privileged=os.geteuid() == 0,
-        boot_id=_boot_id(),
-        started_s=started_s,
-        written_s=time.time(),
-        beat_s=time.monotonic(),
-        dockerd=dockerd_report,
-        agent=agent,
-        containers=containers,
-        kernel_log=kernel_log,
-    )
-    files.replace(path, wire.encode(report))
-
-
 def last_agent(path: Path) -> ProcessRef | None:
-    """Give the agent a former supervisor of this boot left behind, when it still lives.
+    """Give the agent of a former supervisor of this boot, which may still live.
 
     Errors: none; a report that cannot be read (``WireError``, ``OSError``) names nobody.
     """
@@ -263,9 +229,9 @@ def last_agent(path: Path) -> ProcessRef | None:
         old = wire.decode(path.read_bytes(), RootReport)
     except (OSError, WireError):
         return None
-    left = old.agent.process
-    return left if old.boot_id == _boot_id() and left and process.alive(left) else None
+    return old.agent.process if old.boot_id == boot_id() else None
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
+    """Return the kernel's id of this boot; empty where it says none."""
     return (regular_file.text("/proc/sys/kernel/random/boot_id") or "").strip()

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
-from msgspec import structs
 
+import gpud
+from gpud.core import wire
 from gpud.core.clock import Backoff
 from gpud.core.errors import AlreadyRunning
+from gpud.core.report import RootReport
 from gpud.root import agent as agents
 from gpud.root import files, process, report
 from gpud.root.ask import Ask
@@ -76,13 +78,13 @@ class Supervisor:
         self._next_facts_s = 0.0
         self._exit: Exit | None = None
         self._stop = False
-        self._reported: object = None
+        self._reported: RootReport | None = None
         self._next_beat_s = 0.0
         self._started_s = time.time()
         me = process.ref(os.getpid())
         if me is None:
             raise FileNotFoundError("/proc/self/stat")
-        self._me = me
+        self._me, self._boot_id = me, report.boot_id()
         self._path = Path(settings.run_dir, "root.json")
 
     def loop(self) -> int:
@@ -270,40 +272,36 @@ class Supervisor:
 
     def _report(self) -> None:
         now_s = time.monotonic()
-        dockerd_report = report.dockerd(
-            self.memory,
-            self._observation if self.policy != "off" else None,
-            policy=self.policy,
-            facts=replace(
-                self._facts,
-                ping_s=self._ping_s,
-                trouble=self.dockerd.trouble,
-                unreachable=self.dockerd.unreachable,
-                log=str(self.dockerd.log),
-                suspect_sockets=self.dockerd.suspect_sockets,
-            ),
-        )
         if self.policy != "off" and self._observation is None:
             return  # the first look is a matter of milliseconds
-        agent = self.agent.report()
-        containers = self.containers.report() if self.policy != "off" else None
-        kernel = self.kernel_log.report()
-        # What changes with every look (a ping's time) may wait for the next beat.
-        news = (structs.replace(dockerd_report, ping_s=None), agent, containers, kernel)
-        if news == self._reported and now_s < self._next_beat_s:
+        facts = replace(
+            self._facts,
+            ping_s=self._ping_s,
+            trouble=self.dockerd.trouble,
+            unreachable=self.dockerd.unreachable,
+            log=str(self.dockerd.log),
+            suspect_sockets=self.dockerd.suspect_sockets,
+        )
+        status = RootReport(
+            gpud_version=gpud.__version__,
+            process=self._me,
+            privileged=os.geteuid() == 0,
+            boot_id=self._boot_id,
+            started_s=self._started_s,
+            written_s=time.time(),
+            beat_s=now_s,
+            dockerd=report.dockerd(self.memory, self._observation, policy=self.policy, facts=facts),
+            agent=self.agent.report(),
+            containers=self.containers.report() if self.policy != "off" else None,
+            kernel_log=self.kernel_log.report(),
+        )
+        last = self._reported
+        if last and now_s < self._next_beat_s and status.equals_but_times(last):
             return
         if not self._restore_directories():
             return
-        report.write(
-            self._path,
-            dockerd_report,
-            agent,
-            containers,
-            kernel,
-            me=self._me,
-            started_s=self._started_s,
-        )
-        self._reported, self._next_beat_s = news, now_s + report.BEAT_S
+        files.replace(self._path, wire.encode(status))
+        self._reported, self._next_beat_s = status, now_s + report.BEAT_S
         for name in ("dockerd.log", "agent.log", "root.err"):  # structlog rotates the others
             files.rotate(Path(self.settings.log_dir, name), LARGEST_LOG)
 
