@@ -168,11 +168,8 @@ def become(uid: int, settings: Settings, place: Place) -> None:
 
     from gpud.root import drop
 
-    needed = {CHECKOUT, Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).parent}
-    needed |= {Path(settings.state_dir), Path(settings.run_dir), place.config.parent}
-    needed |= {Path(settings.home), Path(settings.sysroot)}
     try:
-        drop.become(pwd.getpwuid(uid), needed - {Path("/")})
+        drop.become(pwd.getpwuid(uid), drop.needed(settings, place.config))
     except (OSError, KeyError, OverflowError) as error:
         raise GpudError(f"cannot run as user {uid}: {error}") from error
 

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import gpud
 from gpud.core.clock import Backoff
 from gpud.core.errors import ConfigError
 from gpud.core.report import FIX, AgentReport, ProcessRef
 from gpud.core.settings import GROUP, LOCK, SOCKET
-from gpud.root import files, process
+from gpud.root import drop, files, process
 
 if TYPE_CHECKING:
     from gpud.core.settings import Settings
@@ -120,20 +119,9 @@ def command_line(
         line += ["--user", user.pw_name]
         if settings.home == "/" and people_gid() is not None:
             line += ["--group", GROUP]  # it writes into the lock that people take too
-        for need in _needed(settings, config_path):
+        for need in sorted(drop.needed(settings, config_path)):
             line += ["--need", str(need)]
     return [*line, "--", *default_command(settings, config_path)]
-
-
-def _needed(settings: Settings, config_path: Path | None) -> list[Path]:
-    code = Path(gpud.__file__).resolve().parent.parent
-    places = [code, Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).parent]
-    places += [Path(settings.state_dir), Path(settings.run_dir), Path(settings.log_dir)]
-    if settings.home != "/":
-        places.append(Path(settings.home))
-    if config_path is not None:
-        places.append(config_path.parent)
-    return places
 
 
 def prepare(settings: Settings, user: pwd.struct_passwd | None) -> None:

@@ -28,6 +28,8 @@ from gpud.core.text import escaped
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from gpud.core.settings import Settings
+
 CANNOT = 126
 PR_SET_PDEATHSIG = 1
 PR_CAPBSET_DROP = 24
@@ -87,6 +89,14 @@ def main(argv: Sequence[str]) -> int:
         words = f"gpud: cannot run as {options.user or 'ourselves'}: {error}"
         print(escaped(words), file=sys.stderr)
     return CANNOT
+
+
+def needed(settings: Settings, config_path: Path | None) -> set[Path]:
+    """Return the places that a gpud reads and writes which runs as another user."""
+    places = {Path(__file__).parents[2], Path(sys.prefix), Path(sys.base_prefix)}
+    places |= {Path(sys.executable).parent, Path(settings.home), Path(settings.sysroot)}
+    places |= {Path(settings.state_dir), Path(settings.run_dir), Path(settings.log_dir)}
+    return places if config_path is None else places | {config_path.parent}
 
 
 def become(user: pwd.struct_passwd, needed: Iterable[Path], groups: Sequence[int] = ()) -> None:
