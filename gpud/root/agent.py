@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/wsl/lib"
 MEMORY = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
 """For glibc: the agent's few threads share one heap, and what is free at its end is given back."""
-LARGEST_LOG = 5 * 1024 * 1024
 LAST_LINES = 5
 CHECK_S, LARGEST_WORDS = 10.0, 1 << 16
 SENT_FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
@@ -187,7 +186,6 @@ class AgentManager:
         output = None
         try:
             if not self.foreground:
-                files.rotate(log, LARGEST_LOG)
                 output = files.append(log)
             self.child = subprocess.Popen(
                 command_line(self.settings, self.user, self.config_path),

@@ -230,14 +230,10 @@ class Dockerd:
 
     def _start(self) -> None:
         self.trouble = None
-        binary = self.binary()
-        if binary is None:
-            self.trouble = f"{self.settings.dockerd.binary} is not installed"
-            return
+        binary = self.binary() or self.settings.dockerd.binary
         try:
             self._drop_stale_pidfiles()
             self.log.parent.mkdir(parents=True, exist_ok=True)
-            files.rotate(self.log, LARGEST_LOG)
             output = files.append(self.log, 0o640)
         except OSError as error:
             self.trouble = f"cannot prepare {error.filename or self.log}: {error.strerror}"
