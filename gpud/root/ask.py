@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import struct
 import time
 
+from gpud.root import process
 from gpud.root.dockerd_facts import Api
 
 LARGEST = 1024 * 1024
@@ -20,10 +20,9 @@ LARGEST = 1024 * 1024
 class Ask:
     """A request under way. Poll ``fileno()`` for reading and call ``read`` until it is done."""
 
-    def __init__(self, path: str, target: str, *, now_s: float) -> None:
+    def __init__(self, path: str, target: str) -> None:
         self.target = target
-        self.begun_s = now_s
-        self._sent_s = time.monotonic()  # an answer may come within the beat that asked
+        self.begun_s = time.monotonic()
         self.api: Api | None = None  # None while the answer is open
         self.took_s: float | None = None
         self.peer_pid: int | None = None  # who listens, 0 outside our PID namespace; None: unknown
@@ -31,8 +30,7 @@ class Ask:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             self._socket.connect(path)
-            raw = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            self.peer_pid = struct.unpack("iII", raw)[0]
+            self.peer_pid = process.peer(self._socket)
             self._socket.send(f"GET {target} HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
         except BlockingIOError:
             self._end(Api.SILENT)  # the backlog is full: somebody listens and does not accept
@@ -61,7 +59,7 @@ class Ask:
             self._end(Api.REFUSED)
             return
         good = self._answer.startswith(b"HTTP/1.") and self._answer[8:13] == b" 200 "
-        self.took_s = time.monotonic() - self._sent_s if good else None
+        self.took_s = time.monotonic() - self.begun_s if good else None
         denied = b"authorization denied by plugin" in self._answer  # dockerd's words
         self._end(Api.ANSWERS if good else Api.DENIED if denied else Api.SILENT)
 

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import time
 from dataclasses import dataclass, field, replace
@@ -292,10 +291,7 @@ def _listener(path: str) -> int | None:
             return 0  # its backlog is full, or it is not for us
         except OSError:
             return None
-        pid: int = struct.unpack(
-            "iII", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        )[0]
-    return pid
+        return process.peer(asking)
 
 
 def _pid_in(path: Path) -> int | None:

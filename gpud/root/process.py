@@ -198,6 +198,12 @@ def _uid_in(attributes: bytes) -> int | None:
     return None
 
 
+def peer(connection: socket.socket) -> int:
+    """Return the pid that listens on the other side; 0 for one outside our PID namespace."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
+    return int(struct.unpack("iII", raw)[0])
+
+
 def socket_holder(inode: str) -> int | None:
     """Find the process that has the socket open; None when it is out of our sight."""
     target = f"socket:[{inode}]"

@@ -219,7 +219,7 @@ class Supervisor:
             if answers and now_s >= self._next_facts_s:
                 target = "/info"
                 self._next_facts_s = now_s + FACTS_EVERY * self.settings.dockerd.ping_interval_s
-            ask = self._ask = Ask(self.dockerd.config.socket, target, now_s=now_s)
+            ask = self._ask = Ask(self.dockerd.config.socket, target)
         if ask.api is None:
             ask.read()
         if ask.api is None and now_s - ask.begun_s >= self.settings.dockerd.ping_timeout_s:

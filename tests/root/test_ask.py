@@ -24,7 +24,7 @@ def test_listener_with_a_full_backlog_is_silent_and_not_gone(tmp_path: Path) -> 
         listener.bind(path)
         listener.listen(0)
         stack.enter_context(socket.socket(socket.AF_UNIX)).connect(path)
-        assert Ask(path, "/_ping", now_s=0.0).api is Api.SILENT
+        assert Ask(path, "/_ping").api is Api.SILENT
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_answer_within_the_same_beat_tells_who_answers_and_took_longer_than_noth
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
-        ask = Ask(path, "/_ping", now_s=0.0)
+        ask = Ask(path, "/_ping")
         with listener.accept()[0] as dockerd:
             dockerd.recv(1024)
             dockerd.sendall(answer)

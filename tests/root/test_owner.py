@@ -62,7 +62,7 @@ from pathlib import Path
 from gpud.root.ask import Ask
 from gpud.root.owner import Scene, owner
 path, sysroot = sys.argv[1:]
-ask = Ask(path, "/_ping", now_s=0.0)
+ask = Ask(path, "/_ping")
 print(owner(Scene(path, "/run/gpud", Path(sysroot), None, ask.peer_pid, listens=ask.api is None)))
 """
 
