@@ -109,14 +109,15 @@ class Explanation:
 
 def _why_not_well(observation: DockerdObservation, policy: str, facts: Facts) -> Explanation:
     """Tell what is wrong although the API answers, or whose it is when it is not kept."""
+    owner = _NAMES.get(observation.owner, observation.owner)
     if facts.unreachable is not None:
         pid = facts.unreachable.pid
         return Explanation(
             "handed_over",
-            f"{observation.owner} answers on the socket; the dockerd gpud started (pid {pid}) "
+            f"{owner} answers on the socket; the dockerd gpud started (pid {pid}) "
             "still runs behind it, with its containers",
             f"sudo kill {pid} ends it and its containers; it takes the socket's file along, so "
-            f"start {observation.owner} anew afterwards",
+            f"start {owner} anew afterwards",
         )
     if observation.containerd is Containerd.OWN_IS_GONE:
         return Explanation(
@@ -129,9 +130,8 @@ def _why_not_well(observation: DockerdObservation, policy: str, facts: Facts) ->
             "start that containerd again: dockerd did not start it and cannot",
         )
     if observation.owner not in OURS_TO_KEEP and policy != "manage":
-        return Explanation(
-            detail=f"kept by {observation.owner}; gpud watches it and begins when it is gone"
-        )
+        begins = " and begins when it is gone" if policy == "auto" else ""
+        return Explanation(detail=f"kept by {owner}; gpud watches it{begins}")
     return Explanation()
 
 
@@ -202,6 +202,12 @@ def _why_not_started(memory: Memory, facts: Facts) -> Explanation:
 
 
 _HUNG = "the socket accepts, and no good answer to a ping comes in time"
+_NAMES: dict[str, str] = {
+    Owner.DOCKER_DESKTOP: "Docker Desktop",
+    Owner.OTHER_USER: "another user",
+    Owner.OTHER_DISTRIBUTION: "another distribution",
+    Owner.OTHER: "somebody else",
+}
 _THEIRS = {
     Owner.SYSTEMD: (
         "systemd's docker.service or docker.socket is enabled: starting dockerd is its task",

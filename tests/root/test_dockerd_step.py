@@ -352,6 +352,27 @@ def test_dockerd_that_cannot_start_is_backed_off_or_held_by_whoever_keeps_it(
         assert (starts, last.state) == (0, "absent")
 
 
+BEGINS = "kept by Docker Desktop; gpud watches it and begins when it is gone"
+
+
+@pytest.mark.parametrize(
+    ("policy", "owner", "detail"),
+    [
+        ("auto", Owner.DOCKER_DESKTOP, BEGINS),
+        ("observe", Owner.OTHER, "kept by somebody else; gpud watches it"),
+        ("manage", Owner.SYSTEMD, None),
+        ("auto", Owner.GPUD, None),
+    ],
+)
+def test_owner_that_is_not_gpud_is_named_with_what_gpud_does(
+    policy: str, owner: Owner, detail: str | None
+) -> None:
+    observation = replace(WELL, owner=owner)
+    memory, _ = step(Memory(), observation, POLICIES[policy], LIMITS, 0.0)
+    status = report.dockerd(memory, observation, policy=policy, facts=report.Facts())
+    assert status.detail == detail
+
+
 MENDED_BY_GPUD = {"hung", "stopping"}
 FACTS = st.builds(
     report.Facts,

@@ -20,12 +20,6 @@ DAEMON_JSON = "/etc/docker/daemon.json"
 REQUEST = b"GET /version HTTP/1.0\r\nHost: docker\r\n\r\n"
 ANSWER_LIMIT_S = 0.8
 ANSWER_LIMIT = 1 << 16
-OWNERS: dict[str, str] = {
-    Owner.GPUD: "kept by gpud",
-    Owner.SYSTEMD: "systemd's, gpud watches",
-    Owner.DOCKER_DESKTOP: "Docker Desktop's, gpud watches",
-    Owner.OTHER: "started by somebody else, gpud watches",
-}
 RELOAD = "sudo kill -HUP $(cat /var/run/docker.pid)"
 
 WAYS: dict[str, str] = {
@@ -83,12 +77,11 @@ def _two_engines(machine: Machine, program: str | None) -> Finding | None:
 
 
 def _by_report(report: DockerdReport) -> Finding:
-    owner = OWNERS.get(report.owner, report.owner.replace("_", " "))
+    version = report.version or "of unknown version"
+    if report.up and report.reason is None:
+        return ok(f"{version}, {report.detail or 'kept by gpud'}")
     if report.up:
-        evidence = f"{report.version or 'of unknown version'}, {owner}"
-        if report.reason is None:
-            return ok(evidence)
-        return advice(f"{evidence}: {report.detail or report.reason}", report.fix or "gpud status")
+        return advice(f"{version}: {report.detail or report.reason}", report.fix or "gpud status")
     if report.state == "starting":
         return unknown("starting", "ask again in a moment")
     evidence = f"down: {report.detail or report.reason or report.state}"
