@@ -100,22 +100,14 @@ def perform(job: ContainerJob) -> TaskResult:
 
 
 def toolkit_facts(info: Mapping[str, Any], job: ContainerJob) -> ToolkitFacts:
-    """Return what dockerd's ``/info`` and the files say of the toolkit; nothing is run.
-
-    Errors: none; what cannot be read is not there.
-    """
-    spec_dirs, devices = info.get("CDISpecDirs"), info.get("DiscoveredDevices")
+    """Return what dockerd's ``/info`` and the files say of the toolkit; nothing is run."""
     runtimes = info.get("Runtimes")
     configured = daemonconfig.document(job.config_file).get("runtimes")
     return ToolkitFacts(
-        version=str(info.get("ServerVersion") or "") or None,
-        runtimes=tuple(sorted(runtimes)) if isinstance(runtimes, dict) else None,
-        cdi_dirs=tuple(map(str, spec_dirs)) if isinstance(spec_dirs, list) else (),
-        cdi_devices=tuple(
-            str(device.get("ID", ""))
-            for device in (devices if isinstance(devices, list) else ())
-            if isinstance(device, dict)
-        ),
+        version=info.get("ServerVersion"),
+        runtimes=None if runtimes is None else tuple(sorted(runtimes)),
+        cdi_dirs=tuple(info.get("CDISpecDirs") or ()),
+        cdi_devices=tuple(device["ID"] for device in info.get("DiscoveredDevices") or ()),
         configured=tuple(sorted(configured)) if isinstance(configured, dict) else (),
         programs=tuple(name for name in PROGRAMS if shutil.which(name, path=job.path)),
         cdi_specs=tuple(cdi_specs(CDI_DIRS)),

@@ -271,14 +271,13 @@ def test_toolkit_facts_come_from_dockerd_daemon_json_and_the_programs_on_the_pat
     info = {
         "ServerVersion": "28.3.0",
         "Runtimes": {"runc": {}, "nvidia": {}},
-        "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}, "x"],
+        "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}],
     }
     facts = container_probe.toolkit_facts(info, job)
     assert (facts.configured, facts.programs) == (runtimes, PROGRAMS[:1])
     assert (facts.version, facts.runtimes) == ("28.3.0", ("nvidia", "runc"))
     assert facts.cdi_devices == ("nvidia.com/gpu=0",)
-    odd = {"Runtimes": 5, "CDISpecDirs": "x", "DiscoveredDevices": 7}
-    facts = container_probe.toolkit_facts(odd, job)
+    facts = container_probe.toolkit_facts({}, job)
     assert (facts.version, facts.runtimes) == (None, None)
     assert (facts.cdi_dirs, facts.cdi_devices) == ((), ())
 
