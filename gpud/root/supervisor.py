@@ -69,7 +69,7 @@ class Supervisor:
         self._lock = lock
         self._chance = random.SystemRandom()
         self._observation: DockerdObservation | None = None
-        self._ask: Ask | None = None
+        self._ask: Ask | None = None  # a request that is open
         self._late: Ask | None = None  # a ping that got no answer in time, and still may
         self._next_ask_s = 0.0
         self._ping_s: float | None = None
@@ -127,7 +127,7 @@ class Supervisor:
         dockerd = None if self.memory.process is None else process.open_fd(self.memory.process)
         if dockerd is None and self.memory.process is not None:
             return  # gone already: look at once
-        asked = self._ask.fileno() if self._ask is not None and self._ask.api is None else None
+        asked = None if self._ask is None else self._ask.fileno()
         try:
             poll = select.poll()
             for descriptor in (reader, dockerd, asked):
@@ -145,12 +145,8 @@ class Supervisor:
         if self.agent.process is None:
             moments.append(self.agent.next_try_s)
         if self.policy != "off":
-            open_ask = self._ask is not None and self._ask.api is None
-            moments.append(
-                self._ask.begun_s + self.settings.dockerd.ping_timeout_s
-                if self._ask is not None and open_ask
-                else self._next_ask_s
-            )
+            timeout_s = self.settings.dockerd.ping_timeout_s
+            moments.append(self._ask.begun_s + timeout_s if self._ask else self._next_ask_s)
         return min(moments)
 
     def _reap(self) -> None:
