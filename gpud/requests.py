@@ -6,13 +6,16 @@ connection that ends without either was cut off. Units: ``_s`` is Unix time or s
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
 from gpud.core.sample import Condition, Inventory, RunReport, Skip
 
 LARGEST_REQUEST: Final = 1 << 16
+
+Cells: TypeAlias = tuple[Condition | tuple[str, ...], ...]
+"""The values of a row of the history, by its columns."""
 
 
 class _Request(
@@ -65,8 +68,12 @@ class ContextsRequest(_Request, frozen=True, tag="contexts"):
 
 
 class HistoryRequest(_Request, frozen=True, tag="history"):
-    """Rows of the history: the newest ``limit``, or without a limit all, the oldest first."""
+    """Rows of the history: the newest ``limit``, or without a limit all, the oldest first.
 
+    They are of runs, or of ``telemetry``, which knows neither probes nor modes.
+    """
+
+    telemetry: bool = False
     since_s: float | None = None
     until_s: float | None = None
     probes: tuple[str, ...] = ()
@@ -80,16 +87,6 @@ class TopRequest(_Request, frozen=True, tag="top"):
     """The present and what becomes of it, until the connection ends."""
 
 
-class TelemetryRequest(_Request, frozen=True, tag="telemetry"):
-    """Telemetry of the past: the newest ``limit`` rows, or all minutes or hours, oldest first."""
-
-    since_s: float | None = None
-    until_s: float | None = None
-    gpus: tuple[str, ...] = ()
-    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    hourly: bool = False
-
-
 ApiRequest = (
     AckRequest
     | AcceptRequest
@@ -98,7 +95,6 @@ ApiRequest = (
     | ProbeRequest
     | ContextsRequest
     | HistoryRequest
-    | TelemetryRequest
     | TopRequest
 )
 
@@ -140,65 +136,22 @@ class GpuLine(_Line, frozen=True, tag="gpu"):
     name: str
 
 
-class RowLine(_Line, frozen=True, tag="row"):
-    """One mode of one run or hour, a field for each column of the export."""
-
-    time: str | None
-    unix_s: float
-    kind: Literal["run", "hour"]
-    gpu_uuid: str | None = None
-    backend: str | None = None
-    probe: str = ""
-    probe_version: int | None = None
-    mode: str | None = None
-    unit: str | None = None
-    n: int | None = None
-    median: float | None = None
-    p10: float | None = None
-    p90: float | None = None
-    p99: float | None = None
-    minimum: float | None = None
-    maximum: float | None = None
-    flags: tuple[str, ...] = ()
-    flagged_runs: int | None = None
-    failure: str | None = None
-    failure_detail: str | None = None
-    duration_s: float | None = None
-    boot_id: str | None = None
-    driver_version: Condition = None
-    cuda_version: Condition = None
-    nvml_version: Condition = None
-    kernel: Condition = None
-    wsl_version: Condition = None
-    windows_build: Condition = None
-    on_ac: Condition = None
-    utilization_gpu_ratio: Condition = None
-    memory_used_bytes: Condition = None
-    clock_sm_hertz: Condition = None
-    clock_memory_hertz: Condition = None
-    pstate: Condition = None
-    temperature_celsius: Condition = None
-    power_watts: Condition = None
-    power_limit_watts: Condition = None
-    throttle_reasons: Condition = None
-
-
 class RowsLine(_Line, frozen=True, tag="rows"):
-    """What the rows are of: runs before ``raw_from`` are kept as hours; ``more``: there are.
+    """What comes before rows: their columns, from when on there are more than hours, and more.
 
-    ``columns`` are those of telemetry; the rows of runs have ``COLUMNS``.
+    ``raw_from``: before it, runs or minutes are kept as hours. ``more``: the limit cut rows off.
     """
 
+    columns: tuple[str, ...]
     raw_from: str | None = None
     raw_from_s: float | None = None
     more: bool = False
-    columns: tuple[str, ...] = ()
 
 
-class TelemetryLine(_Line, frozen=True, tag="telemetry_row"):
-    """One GPU over a minute or an hour, a cell for each column."""
+class RowLine(_Line, frozen=True, tag="row"):
+    """One row of the history, a cell for each column."""
 
-    cells: tuple[str | int | float | None, ...]
+    cells: Cells
 
 
 class BeginLine(_Line, frozen=True, tag="begin"):
@@ -294,12 +247,9 @@ AnswerLine = (
     | GpuLine
     | RowLine
     | RowsLine
-    | TelemetryLine
     | TopLine
     | ProbeLine
 )
-
-COLUMNS: Final = RowLine.__struct_fields__
 
 
 def encoded(message: ApiRequest | AnswerLine) -> bytes:

@@ -14,8 +14,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import structs
-
 from gpud import client, output
 from gpud.arguments import OK
 from gpud.core.errors import ConfigError, GpudError
@@ -23,14 +21,7 @@ from gpud.core.sample import SCHEMA_VERSION, Unit
 from gpud.core.stats import human
 from gpud.core.text import escaped
 from gpud.place import document
-from gpud.requests import (
-    COLUMNS,
-    HistoryRequest,
-    RowLine,
-    RowsLine,
-    TelemetryLine,
-    TelemetryRequest,
-)
+from gpud.requests import HistoryRequest, RowLine, RowsLine
 from gpud.show import model
 from gpud.show.figures import FIELDS
 from gpud.units import amount, spaced
@@ -38,12 +29,10 @@ from gpud.units import amount, spaced
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import TypeAlias
 
     from gpud.core.settings import Settings
     from gpud.place import Place
-
-    Line: TypeAlias = RowLine | TelemetryLine
+    from gpud.requests import Cells
 
 USUAL: Final = 100
 """Rows, where neither a time nor a number is given."""
@@ -66,35 +55,31 @@ def run(options: argparse.Namespace, place: Place) -> int:
     if since_s is not None and until_s is not None and since_s > until_s:
         raise ConfigError("--since is later than --until", fix="exchange the two")
     limit = None if exports else options.limit or (MOST if since_s is not None else USUAL)
-    hourly, gpus = exports and options.hourly, tuple(options.gpu)
     if options.telemetry and (options.probe or options.mode):
         fix = "leave out --probe and --mode, or --telemetry"
         raise ConfigError("telemetry is of a GPU, and of no probe", fix=fix)
-    request = (
-        TelemetryRequest(since_s=since_s, until_s=until_s, gpus=gpus, limit=limit, hourly=hourly)
-        if options.telemetry
-        else HistoryRequest(
-            since_s=since_s,
-            until_s=until_s,
-            probes=tuple(options.probe),
-            modes=tuple(options.mode),
-            gpus=gpus,
-            limit=limit,
-            hourly=hourly,
-        )
+    request = HistoryRequest(
+        telemetry=options.telemetry,
+        since_s=since_s,
+        until_s=until_s,
+        probes=tuple(options.probe),
+        modes=tuple(options.mode),
+        gpus=tuple(options.gpu),
+        limit=limit,
+        hourly=exports and options.hourly,
     )
     settings = place.usable_settings()
     answer = client.ask_running(place, settings, request)
     head = next(answer)
     if not isinstance(head, RowsLine):
         raise GpudError("gpud's agent is of another version", fix="gpud restart")
-    rows = (line for line in answer if isinstance(line, RowLine | TelemetryLine))
+    rows = (line.cells for line in answer if isinstance(line, RowLine))
     if exports:
         _write_csv(rows, head)
         older = head.raw_from_s is not None and (since_s or 0.0) < head.raw_from_s
-        if older and not hourly:
+        if older and not request.hourly:
             print(
-                f"{_rows_are(head)} before {head.raw_from} are kept as hours: --hourly",
+                f"{_rows_are(options)} before {head.raw_from} are kept as hours: --hourly",
                 file=sys.stderr,
             )
     else:
@@ -102,19 +87,15 @@ def run(options: argparse.Namespace, place: Place) -> int:
     return OK
 
 
-def _rows_are(head: RowsLine) -> str:
-    return "minutes" if head.columns else "runs"
+def _rows_are(options: argparse.Namespace) -> str:
+    return "minutes" if options.telemetry else "runs"
 
 
-def _values(row: Line) -> tuple[Any, ...]:
-    return row.cells if isinstance(row, TelemetryLine) else structs.astuple(row)
-
-
-def _write_csv(rows: Iterable[Line], head: RowsLine) -> None:
+def _write_csv(rows: Iterable[Cells], head: RowsLine) -> None:
     """Write rows below their heading, as RFC 4180 has it but for line feeds."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(head.columns or COLUMNS)
-    writer.writerows(map(_cell, _values(row)) for row in rows)
+    writer.writerow(head.columns)
+    writer.writerows(map(_cell, row) for row in rows)
     sys.stdout.flush()
 
 
@@ -132,10 +113,10 @@ def _cell(value: object) -> str:
 
 
 def _show(
-    rows: Sequence[Line], head: RowsLine, options: argparse.Namespace, settings: Settings
+    rows: Sequence[Cells], head: RowsLine, options: argparse.Namespace, settings: Settings
 ) -> None:
     table = not (options.json or options.csv)
-    named = [dict(zip(head.columns or COLUMNS, _values(row), strict=True)) for row in rows]
+    named = [dict(zip(head.columns, row, strict=True)) for row in rows]
     if options.json:
         print(json.dumps({"schema_version": SCHEMA_VERSION, "rows": named, "more": head.more}))
     elif options.csv:
@@ -143,25 +124,24 @@ def _show(
     elif rows:
         gpus = (document(Path(settings.run_dir)) or {}).get("gpus") or {}
         numbers = {uuid: gpu["number"] for uuid, gpu in gpus.items()}
-        if head.columns:
+        if options.telemetry:
             headings = model.headings("time", "on", *FIELDS, "slowed by", numbers=FIELDS)
             cells = [_telemetry_cells(row, numbers) for row in named]
         else:
             headings = model.headings(*HEAD)
-            cells = [_cells(row, numbers) for row in rows if isinstance(row, RowLine)]
+            cells = [_cells(row, numbers) for row in named]
         print(output.drawn(model.listing(headings, cells)), end="")
     elif table:
         print("nothing was measured then")
-    for note in _notes(named, head):
+    for note in _notes(named, head, _rows_are(options)):
         print(note, file=sys.stdout if table else sys.stderr, flush=True)
 
 
-def _notes(rows: Sequence[Mapping[str, Any]], head: RowsLine) -> Iterator[str]:
+def _notes(rows: Sequence[Mapping[str, Any]], head: RowsLine, what: str) -> Iterator[str]:
     if any(row["kind"] == "hour" for row in rows):
-        until, what = head.raw_from, _rows_are(head)
         yield (
-            f"{what} before {until} are kept as hours"
-            if until
+            f"{what} before {head.raw_from} are kept as hours"
+            if head.raw_from
             else f"{what} are kept as hours only"
         )
     if head.more:
@@ -181,15 +161,15 @@ def _telemetry_cells(row: Mapping[str, Any], numbers: Mapping[str, Any]) -> tupl
     return when, _gpu(row["gpu_uuid"], numbers), *amounts, ", ".join(reasons)
 
 
-def _cells(row: RowLine, numbers: Mapping[str, Any]) -> tuple[str, ...]:
+def _cells(row: Mapping[str, Any], numbers: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the cells of a row; ``numbers`` are those of GPUs by UUID."""
-    if row.gpu_uuid is None:
-        where = "a GPU" if row.backend == "cuda" else "CPU"
+    if row["gpu_uuid"] is None:
+        where = "a GPU" if row["backend"] == "cuda" else "CPU"
     else:
-        where = _gpu(row.gpu_uuid, numbers)
-    driver = str(row.driver_version or "")
-    texts = (where, row.probe, row.mode or "", *_figures(row), driver, _marks(row))
-    return _local(row.unix_s, row.kind), *texts
+        where = _gpu(row["gpu_uuid"], numbers)
+    driver = str(row["driver_version"] or "")
+    texts = (where, row["probe"], row["mode"] or "", *_figures(row), driver, _marks(row))
+    return _local(row["unix_s"], row["kind"]), *texts
 
 
 def _gpu(uuid: str, numbers: Mapping[str, Any]) -> str:
@@ -208,21 +188,20 @@ def _local(at_s: float, kind: str) -> str:
     return at.isoformat(" ", "minutes" if kind == "minute" else "seconds")
 
 
-def _figures(row: RowLine) -> tuple[str, str]:
-    if row.failure is not None:
-        return f"failed: {row.failure}", ""
-    if row.unit not in _UNITS or row.median is None:
+def _figures(row: Mapping[str, Any]) -> tuple[str, str]:
+    if row["failure"] is not None:
+        return f"failed: {row['failure']}", ""
+    unit, mode = row["unit"], row["mode"]
+    if unit not in _UNITS or row["median"] is None:
         return "-", ""
-    spread = [
-        human(figure, row.unit, row.mode) for figure in (row.p10, row.p90) if figure is not None
-    ]
-    return human(row.median, row.unit, row.mode), " to ".join(spread)
+    spread = [human(end, unit, mode) for end in (row["p10"], row["p90"]) if end is not None]
+    return human(row["median"], unit, mode), " to ".join(spread)
 
 
-def _marks(row: RowLine) -> str:
-    if row.failure is not None:
-        return row.failure_detail or ""
-    if row.kind == "run":
-        return ", ".join(row.flags)
-    marked = f", {row.flagged_runs} marked" if row.flagged_runs else ""
-    return f"{row.n} run{'s' if row.n != 1 else ''}{marked}"
+def _marks(row: Mapping[str, Any]) -> str:
+    if row["failure"] is not None:
+        return row["failure_detail"] or ""
+    if row["kind"] == "run":
+        return ", ".join(row["flags"])
+    marked = f", {row['flagged_runs']} marked" if row["flagged_runs"] else ""
+    return f"{row['n']} run{'s' if row['n'] != 1 else ''}{marked}"

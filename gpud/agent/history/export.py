@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from gpud.agent.history import queries
 from gpud.agent.history.records import Finite, Flags, RecordBody, typed
 from gpud.agent.history.schema import CPU, FURTHEST_S, HOUR_S
-from gpud.requests import RowLine
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Iterator
+
+    from gpud.requests import Cells
 
 CONDITIONS: Final = {
     "driver_version": "driver_version",
@@ -40,15 +41,22 @@ CONDITIONS: Final = {
     "throttle_reasons": "after.throttle_reasons",
 }
 """The column of each condition of a run, and its name there."""
+COLUMNS: Final = (
+    *("time", "unix_s", "kind", "gpu_uuid", "backend", "probe", "probe_version", "mode", "unit"),
+    *("n", "median", "p10", "p90", "p99", "minimum", "maximum", "flags", "flagged_runs"),
+    *("failure", "failure_detail", "duration_s", "boot_id", *CONDITIONS),
+)
+"""Columns of an export."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _RUNS: Final = (
-    "SELECT r.id, r.finished_s, r.gpu_uuid, r.backend, r.probe, s.mode, s.unit, s.n, s.median,"
-    " s.p10, s.p90, s.p99, s.minimum, s.maximum, r.flags, r.duration_s, r.boot_id, r.failure,"
+    "SELECT r.finished_s, 'run', r.gpu_uuid, r.backend, r.probe, s.mode, s.unit, s.n, s.median,"
+    " s.p10, s.p90, s.p99, s.minimum, s.maximum, r.flags, NULL, r.failure, r.duration_s, r.boot_id,"
     " r.conditions FROM runs r LEFT JOIN samples s ON s.run_id = r.id"
 )
 _HOURS: Final = (
-    "SELECT hour_s, nullif(gpu_uuid, ''), probe, version, mode, unit, n, median, p10, p90, minimum,"
-    " maximum, flagged, nullif(driver, '') FROM rollups"
+    "SELECT hour_s, 'hour', nullif(gpu_uuid, ''), NULL, probe, mode, unit, n, median,"
+    " p10, p90, NULL, minimum, maximum, '[]', flagged, NULL, NULL, NULL,"
+    " json_object('probe_version', version, 'driver_version', nullif(driver, '')) FROM rollups"
 )
 
 
@@ -102,13 +110,13 @@ def _marks(names: tuple[str, ...]) -> str:
     return ", ".join("?" * len(names))
 
 
-class _Run(NamedTuple):
-    """One mode of one run, or a run without figures; but for the ends the fields of ``RowLine``."""
+class Row(NamedTuple):
+    """One mode of one run or of one hour, or a run without figures."""
 
-    number: int
     unix_s: Finite
+    kind: str
     gpu_uuid: str | None
-    backend: str
+    backend: str | None
     probe: str
     mode: str | None
     unit: str | None
@@ -120,45 +128,27 @@ class _Run(NamedTuple):
     minimum: Finite | None
     maximum: Finite | None
     flags: Flags
-    duration_s: Finite
-    boot_id: str
+    flagged_runs: int | None
     failure: RecordBody | None
+    duration_s: Finite | None
+    boot_id: str | None
     conditions: RecordBody
 
 
-class _Hour(NamedTuple):
-    """One mode of an hour, with the fields of ``RowLine``."""
-
-    unix_s: Finite
-    gpu_uuid: str | None
-    probe: str
-    probe_version: int
-    mode: str
-    unit: str
-    n: int
-    median: Finite | None
-    p10: Finite | None
-    p90: Finite | None
-    minimum: Finite | None
-    maximum: Finite | None
-    flagged_runs: int
-    driver_version: str | None
-
-
-def newest(connection: sqlite3.Connection, selection: Selection, limit: int) -> list[RowLine]:
+def newest(connection: sqlite3.Connection, selection: Selection, limit: int) -> list[Row]:
     """Return the rows written last, the newest last; hours stand in for runs that are deleted."""
     from_s = raw_from_s(connection)
     where, values = replace(selection, since_s=max(selection.since_s, from_s)).runs
     rows = connection.execute(f"{_RUNS} WHERE {where} ORDER BY r.id DESC, s.mode DESC", values)
-    lines = list(islice(_run_lines(rows), limit))
+    runs = list(islice(_with_figures(rows), limit))
     until_s = min(selection.until_s, from_s)
-    hours = _hours(connection, replace(selection, until_s=until_s), "DESC", limit - len(lines))
-    return [*lines, *hours][::-1]
+    hours = _hours(connection, replace(selection, until_s=until_s), "DESC", limit - len(runs))
+    return [*runs, *hours][::-1]
 
 
 def runs_after(
     connection: sqlite3.Connection, selection: Selection, after_run: int | None, most_runs: int
-) -> tuple[list[RowLine], int | None]:
+) -> tuple[list[Row], int | None]:
     """Return the rows of the next runs in the order of writing, and the number of the last.
 
     ``after_run`` is such a number, None at first; None is returned where there are no more. Runs
@@ -178,12 +168,12 @@ def runs_after(
         f"{_RUNS} WHERE r.id > ? AND r.id <= ? AND {where} ORDER BY r.id, s.mode",
         (after_run, last, *values),
     )
-    return list(_run_lines(rows)), last
+    return list(_with_figures(rows)), last
 
 
 def hours_after(
     connection: sqlite3.Connection, selection: Selection, after_s: float | None, most_s: float
-) -> tuple[list[RowLine], float | None]:
+) -> tuple[list[Row], float | None]:
     """Return the next hours, ``most_s`` of time from the first one, and where to go on; None: end.
 
     ``after_s`` is where to go on, None at first.
@@ -218,6 +208,19 @@ def raw_from_s(connection: sqlite3.Connection) -> float:
     return -math.inf
 
 
+def cells(row: Row) -> Cells:
+    """Return the cells of a row, by ``COLUMNS``."""
+    version, failure = row.conditions.get("probe_version"), row.failure or RecordBody()
+    values = row._asdict() | {
+        "time": rfc_3339(row.unix_s),
+        "probe_version": version if type(version) is int else None,
+        "failure": None if row.failure is None else failure.get("reason", "unknown"),
+        "failure_detail": failure.get("detail"),
+        **{column: row.conditions.get(name) for column, name in CONDITIONS.items()},
+    }
+    return tuple(values[column] for column in COLUMNS)
+
+
 def rfc_3339(at_s: float) -> str | None:
     """Return a moment in UTC, to the millisecond; None for a year that has no such name."""
     try:
@@ -227,33 +230,18 @@ def rfc_3339(at_s: float) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _run_lines(rows: Iterable[tuple[Any, ...]]) -> Iterator[RowLine]:
-    for run in typed(rows, _Run):
-        if run.mode is None and run.failure is None:
-            continue
-        fields = run._asdict()
-        conditions, failure = fields.pop("conditions"), fields.pop("failure") or {}
-        version = conditions.get("probe_version")
-        del fields["number"]
-        yield RowLine(
-            time=rfc_3339(run.unix_s),
-            kind="run",
-            probe_version=version if type(version) is int else None,
-            failure=None if run.failure is None else failure.get("reason", "unknown"),
-            failure_detail=failure.get("detail"),
-            **{column: conditions.get(name) for column, name in CONDITIONS.items()},
-            **fields,
-        )
+def _with_figures(rows: Iterable[tuple[Any, ...]]) -> Iterator[Row]:
+    """Yield the rows of runs that brought figures, or a failure."""
+    return (row for row in typed(rows, Row) if row.mode is not None or row.failure is not None)
 
 
 def _hours(
     connection: sqlite3.Connection, selection: Selection, order: str, limit: int
-) -> Iterator[RowLine]:
+) -> Iterator[Row]:
     where, values = selection.hours
     rows = connection.execute(
         f"{_HOURS} WHERE {where} ORDER BY hour_s {order}, gpu_uuid {order}, probe {order},"
         f" mode {order}, version {order}, driver {order} LIMIT ?",
         (*values, limit),
     )
-    for hour in typed(rows, _Hour):
-        yield RowLine(time=rfc_3339(hour.unix_s), kind="hour", **hour._asdict())
+    return typed(rows, Row)

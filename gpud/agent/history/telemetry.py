@@ -14,6 +14,7 @@ import msgspec
 
 from gpud.agent.history import reader
 from gpud.agent.history.charts import DIGITS, PATIENCE_S, check_gpus
+from gpud.agent.history.export import rfc_3339
 from gpud.agent.history.records import Finite, typed
 from gpud.agent.history.schema import FURTHEST_S, HOUR_S, MINUTE_S
 from gpud.agent.telemetry.fields import THROTTLE_REASONS, UNKNOWN_REASON
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from gpud.agent.history.charts import Steps
     from gpud.agent.history.export import Selection
     from gpud.agent.state.snapshot import Snapshot
+    from gpud.requests import Cells
 
 GAUGES: Final = (
     "temperature_celsius",
@@ -46,6 +48,7 @@ FIGURES: Final = (
 """Columns of figures; the share of the samples in which a reason was in force is the last kind."""
 COLUMNS: Final = ("time", "unix_s", "kind", "gpu_uuid", "n", *FIGURES)
 """Columns of an export."""
+KINDS: Final = {MINUTE_S: "minute", HOUR_S: "hour"}
 SLICE: Final = 500
 """Rows that one piece deletes: some 5 ms."""
 
@@ -109,7 +112,7 @@ def forget(transaction: sqlite3.Connection, step_s: int, before_s: float) -> boo
 # Export
 
 
-def minutes_from_s(connection: sqlite3.Connection) -> float:
+def raw_from_s(connection: sqlite3.Connection) -> float:
     """Return from when on (Unix time) every minute is kept; minus infinity: none was deleted."""
     first, first_hour = (
         connection.execute("SELECT min(at_s) FROM telemetry WHERE step_s = ?", (step_s,)).fetchone()
@@ -125,7 +128,7 @@ def minutes_from_s(connection: sqlite3.Connection) -> float:
 
 def newest(connection: sqlite3.Connection, selection: Selection, limit: int) -> list[TelemetryRow]:
     """Return the newest rows, the newest last; hours stand in for minutes that are deleted."""
-    from_s = minutes_from_s(connection)
+    from_s = raw_from_s(connection)
     rows: list[TelemetryRow] = []
     for step_s, since_s, until_s in (
         (MINUTE_S, max(selection.since_s, from_s), selection.until_s),
@@ -150,6 +153,11 @@ def rows_after(
         where += " AND (at_s, gpu_uuid) > (?, ?)"
         values += after.at_s, after.gpu_uuid
     return _rows(connection, f"{where} ORDER BY at_s, gpu_uuid LIMIT ?", (*values, most))
+
+
+def cells(row: TelemetryRow) -> Cells:
+    """Return the cells of a row, by ``COLUMNS``."""
+    return (rfc_3339(row.at_s), row.at_s, KINDS[row.step_s], row.gpu_uuid, row.n, *row.figures)
 
 
 def _where(

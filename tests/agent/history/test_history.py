@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent.history import queries, retention
+from gpud.agent.history.export import COLUMNS
 from gpud.core.sample import Flag
 from gpud.document.machine import ListedGpu
-from gpud.requests import COLUMNS
 from tests import serving
 from tests.events import made
 from tests.histories import BEGUN_S, DAY_S, HOUR_S, Asked, done, failed, hours, opened, rfc, run

@@ -16,7 +16,7 @@ from gpud.agent.history.schema import MINUTE_S
 from gpud.agent.history.telemetry import COLUMNS, GAUGES, REASONS
 from gpud.agent.serve.local import exporting
 from gpud.agent.telemetry.fields import FIELDS
-from gpud.requests import TelemetryRequest
+from gpud.requests import HistoryRequest
 from tests import serving
 from tests.histories import BEGUN_S, DAY_S, HOUR_S, Asked, column, done, hours, opened, rfc
 from tests.histories import telemetry as minute
@@ -185,9 +185,9 @@ async def test_rows_of_a_table_are_sent_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One piece of a month of two GPUs would keep the agent from everything else for a second."""
-    monkeypatch.setattr(exporting, "TELEMETRY_AT_ONCE", 2)
+    monkeypatch.setattr(exporting, "ROWS_AT_ONCE", 2)
     with opened(tmp_path) as store:
         store.write(telemetry.write_minutes, [minute(NOW_S - 60 * n) for n in range(6)])
-    lines = exporting.telemetry_lines(str(tmp_path), TelemetryRequest(limit=5), {})
+    lines = exporting.lines(str(tmp_path), HistoryRequest(telemetry=True, limit=5), {})
     pieces = [line async for line in lines if isinstance(line, bytes)]
     assert [piece.count(b"\n") for piece in pieces] == [2, 2, 1]

@@ -36,7 +36,6 @@ from gpud.requests import (
     HistoryRequest,
     ProbeRequest,
     ResetRequest,
-    TelemetryRequest,
     TopRequest,
     WaitLine,
 )
@@ -100,7 +99,7 @@ class Actions:
                 lines = self._reset(request, uid)
             case ForgetRequest():
                 lines = self._forget(request, uid)
-            case HistoryRequest() | TelemetryRequest():
+            case HistoryRequest():
                 lines = self._rows(request)
             case ProbeRequest():
                 lines = self._probe(request, uid)
@@ -110,12 +109,8 @@ class Actions:
                 lines = self._watching.lines()
         return lines
 
-    def _rows(
-        self, request: HistoryRequest | TelemetryRequest
-    ) -> AsyncGenerator[AnswerLine | bytes, None]:
+    def _rows(self, request: HistoryRequest) -> AsyncGenerator[AnswerLine | bytes, None]:
         snapshot, state_dir = self._read(), self._settings.state_dir
-        if isinstance(request, TelemetryRequest):
-            return exporting.telemetry_lines(state_dir, request, _labels(snapshot))
         return exporting.lines(state_dir, request, _labels(snapshot), snapshot.measure.specs)
 
     async def _acknowledge(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -15,22 +15,18 @@ from gpud.agent.history.schema import CPU, HOUR_S, MINUTE_S
 from gpud.core.errors import ConfigError
 from gpud.core.gpu_names import Label, uuid_of
 from gpud.core.text import escaped
-from gpud.requests import RowsLine, TelemetryLine, encoded
+from gpud.requests import RowLine, RowsLine, encoded
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from gpud.agent.history.telemetry import TelemetryRow
     from gpud.core.sample import ProbeSpec
-    from gpud.requests import AnswerLine, HistoryRequest, RowLine, TelemetryRequest
-
-T = TypeVar("T")
+    from gpud.requests import AnswerLine, Cells, HistoryRequest
 
 PATIENCE_S: Final = 30.0
 RUNS_AT_ONCE: Final = 200
 HOURS_AT_ONCE_S: Final = 2 * 86400.0
-TELEMETRY_AT_ONCE: Final = 500
-KINDS: Final = {MINUTE_S: "minute", HOUR_S: "hour"}
+ROWS_AT_ONCE: Final = 500
 
 
 async def lines(
@@ -45,82 +41,53 @@ async def lines(
 
     Errors: ``ConfigError`` for a probe, mode or GPU that there is not, ``StoreError``.
     """
+
+    def read(query: Callable[..., Any], *args: object) -> Awaitable[Any]:
+        return asyncio.to_thread(reader.read, directory, query, *args, patience_s=PATIENCE_S)
+
+    def encode(rows: Sequence[Any]) -> Awaitable[bytes]:
+        return asyncio.to_thread(_encoded, map(kept.cells, rows))
+
     directory = Path(state_dir)
+    kept = telemetry if request.telemetry else export
     selection = await asyncio.to_thread(_selection, directory, request, labels, specs)
-    head = _head(await _read(directory, export.raw_from_s))
+    from_s = await read(kept.raw_from_s)
+    head = RowsLine(columns=kept.COLUMNS)
+    if math.isfinite(from_s):
+        head = replace(head, raw_from=export.rfc_3339(from_s), raw_from_s=from_s)
     if (limit := request.limit) is not None:
-        rows = await _read(directory, export.newest, selection, limit + 1)
+        rows = await read(kept.newest, selection, limit + 1)
         yield replace(head, more=len(rows) > limit)
-        yield await asyncio.to_thread(_encoded, rows[-limit:])
+        for first in range(max(len(rows) - limit, 0), len(rows), ROWS_AT_ONCE):
+            yield await encode(rows[first : first + ROWS_AT_ONCE])
         return
     yield head
+    async for rows in _pages(read, selection, request):
+        yield await encode(rows)
+
+
+async def _pages(
+    read: Callable[..., Awaitable[Any]], selection: Selection, request: HistoryRequest
+) -> AsyncGenerator[Sequence[Any], None]:
+    """Yield all rows of a selection, the oldest first, as many as are read at once."""
     after: Any = None
+    if request.telemetry:
+        step_s = HOUR_S if request.hourly else MINUTE_S
+        while rows := await read(telemetry.rows_after, selection, step_s, after, ROWS_AT_ONCE):
+            yield rows
+            after = rows[-1]
+        return
     query: Any = export.hours_after if request.hourly else export.runs_after
     most = HOURS_AT_ONCE_S if request.hourly else RUNS_AT_ONCE
     while True:
-        rows, after = await _read(directory, query, selection, after, most)
-        yield await asyncio.to_thread(_encoded, rows)
+        rows, after = await read(query, selection, after, most)
+        yield rows
         if after is None:
             return
 
 
-async def telemetry_lines(
-    state_dir: str, request: TelemetryRequest, labels: Mapping[str, Label]
-) -> AsyncGenerator[AnswerLine | bytes, None]:
-    """Yield the requested telemetry as ``lines`` yields runs. Errors: as those."""
-    directory = Path(state_dir)
-    uuids = await asyncio.to_thread(_gpus, directory, request.gpus, labels)
-    selection = Selection(*_range(request), gpus=uuids)
-    head = _head(await _read(directory, telemetry.minutes_from_s), telemetry.COLUMNS)
-    if (limit := request.limit) is not None:
-        rows = await _read(directory, telemetry.newest, selection, limit + 1)
-        yield replace(head, more=len(rows) > limit)
-        for first in range(max(len(rows) - limit, 0), len(rows), TELEMETRY_AT_ONCE):
-            yield await asyncio.to_thread(_telemetry, rows[first : first + TELEMETRY_AT_ONCE])
-        return
-    yield head
-    step_s, last = HOUR_S if request.hourly else MINUTE_S, None
-    while rows := await _read(
-        directory, telemetry.rows_after, selection, step_s, last, TELEMETRY_AT_ONCE
-    ):
-        yield await asyncio.to_thread(_telemetry, rows)
-        last = rows[-1]
-
-
-def _read(directory: Path, query: Callable[..., T], *args: object) -> Awaitable[T]:
-    return asyncio.to_thread(reader.read, directory, query, *args, patience_s=PATIENCE_S)
-
-
-def _head(from_s: float, columns: tuple[str, ...] = ()) -> RowsLine:
-    raw_from_s = from_s if math.isfinite(from_s) else None
-    raw_from = None if raw_from_s is None else export.rfc_3339(raw_from_s)
-    return RowsLine(raw_from=raw_from, raw_from_s=raw_from_s, columns=columns)
-
-
-def _telemetry(rows: Sequence[TelemetryRow]) -> bytes:
-    return b"".join(
-        encoded(
-            TelemetryLine(
-                cells=(
-                    export.rfc_3339(row.at_s),
-                    row.at_s,
-                    KINDS[row.step_s],
-                    *row[2:4],
-                    *row.figures,
-                )
-            )
-        )
-        for row in rows
-    )
-
-
-def _range(request: HistoryRequest | TelemetryRequest) -> tuple[float, float]:
-    since_s, until_s = request.since_s, request.until_s
-    return -math.inf if since_s is None else since_s, math.inf if until_s is None else until_s
-
-
-def _encoded(rows: Sequence[RowLine]) -> bytes:
-    return b"".join(map(encoded, rows))
+def _encoded(rows: Iterable[Cells]) -> bytes:
+    return b"".join(encoded(RowLine(cells=cells)) for cells in rows)
 
 
 def _selection(
@@ -138,12 +105,10 @@ def _selection(
             if not request.probes or spec.name in request.probes:
                 modes.update(spec.modes)
         _refuse_unknown("mode", request.modes, modes)
-    return Selection(
-        *_range(request),
-        request.probes,
-        request.modes,
-        _gpus(directory, request.gpus, labels),
-    )
+    since_s = -math.inf if request.since_s is None else request.since_s
+    until_s = math.inf if request.until_s is None else request.until_s
+    gpus = _gpus(directory, request.gpus, labels)
+    return Selection(since_s, until_s, request.probes, request.modes, gpus)
 
 
 def _refuse_unknown(what: str, names: Sequence[str], there: set[str]) -> None:
