@@ -12,7 +12,6 @@ from gpud.agent.state import gpus, health, runs
 from gpud.agent.state import telemetry as answers
 from gpud.agent.state.changes import ChangeDetection, with_changes
 from gpud.agent.state.facts import real
-from gpud.agent.state.recent import with_past
 from gpud.agent.state.snapshot import (
     AlertsState,
     ChangesState,
@@ -33,15 +32,13 @@ from gpud.core.health import Health, Level
 from gpud.core.sample import Reading
 from gpud.core.telemetry import LEVELS
 from gpud.document.machine import ListedGpu
+from gpud.document.runs import RecentSeries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from gpud.agent.measure.breaker import Standing
     from gpud.agent.regression.detector import StreamStanding
     from gpud.agent.serve.refusals import Refused
     from gpud.agent.state.board import Board
-    from gpud.agent.state.recent import RecentPoint
     from gpud.core.alerts import Alert, SinkState
     from gpud.core.report import RootReport
     from gpud.core.sample import Absent, Flag, Inventory, ProbeSpec, RunReport, Skip, Unit
@@ -135,10 +132,21 @@ def run_finished(
     def apply(snapshot: Snapshot) -> Snapshot:
         known = _with_gpu(snapshot.gpus, gpu)
         at = Instant(now_s, now_mono_s)
-        measure = runs.with_run(snapshot.measure, known, report, gpu, at, flags)
+        past = () if flags else _past(report, gpu, now_s)
+        measure = runs.with_run(snapshot.measure, known, report, gpu, at, flags, past)
         return _published(snapshot, now_s, gpus=known, measure=measure)
 
     return apply
+
+
+def _past(report: RunReport, gpu: str | None, at_s: float) -> tuple[RecentSeries, ...]:
+    """What a history of this clean run alone has of its probe."""
+    return tuple(
+        RecentSeries(
+            gpu, report.probe, sample.mode, sample.unit.value, at_s, (0,), (sample.median,)
+        )
+        for sample in report.samples
+    )
 
 
 def run_skipped(  # noqa: PLR0917  # a skip, and where and when it was
@@ -275,15 +283,6 @@ def evaluated(
     return lambda snapshot: _published(
         snapshot, now_s, regression=with_streams(snapshot.regression, streams, units or {}, gone)
     )
-
-
-def recent_read(points: Iterable[RecentPoint]) -> Event:
-    def apply(snapshot: Snapshot) -> Snapshot:
-        measure = snapshot.measure
-        past = with_past(measure.recent, points)
-        return replace(snapshot, measure=replace(measure, recent=past))
-
-    return apply
 
 
 def alerts_changed(alerts: tuple[Alert, ...], now_s: float) -> Event:

@@ -42,7 +42,7 @@ from gpud.agent.serve.local.socket import SocketServer
 from gpud.agent.serve.local.watching import Watching
 from gpud.agent.serve.metrics import machineid
 from gpud.agent.serve.metrics.collector import SnapshotCollector
-from gpud.agent.state import files, presence, recent
+from gpud.agent.state import files, presence
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
 from gpud.agent.state.known_faults import KnownFaultWatch
@@ -234,7 +234,6 @@ class Agent:
             "changes": self.changes.run,
             "minutes": self.minutes.run,
             "regression": self.regression.run,
-            "recent": lambda: recent.restore(self.history, self.board),
             "alert state": self.alerts.run,
             "windows": self._ask_windows,
             "alerts": self._delivery().run,

@@ -14,7 +14,7 @@ from gpud.agent.measure import conditions
 from gpud.agent.measure.gate import Due, Wait
 from gpud.agent.measure.launch import Launcher, LaunchRefused
 from gpud.agent.measure.served import absence, job_of, peer_of
-from gpud.agent.state import containers
+from gpud.agent.state import containers, recent
 from gpud.agent.state.facts import run_conditions
 from gpud.agent.state.gpus import with_devices
 from gpud.agent.state.known_faults import driver_version, left_out
@@ -335,8 +335,9 @@ class Pipeline:
         first = report.failure is not None and not self._failed(due.spec, due.uuid)
         if first and due.spec.pace is Pace.LARGE:
             self._repeated.add(due.key)  # its turn may be two hours away
+        past = await recent.past(self._history, due.spec, due.uuid, after.wall_s)
         snapshot = self._board.read()
-        measure = with_run(snapshot.measure, snapshot.gpus, report, due.uuid, after, flags)
+        measure = with_run(snapshot.measure, snapshot.gpus, report, due.uuid, after, flags, past)
         self._board.publish(measure=measure)
         failure = None if due.device is None else report.failure  # the CPU's says nothing of GPUs
         if failure is not None and failure.reason in LOOK_AGAIN:

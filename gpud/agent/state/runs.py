@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gpud.core.clock import Instant
     from gpud.core.sample import Buckets, Flag, Inventory, ProbeSpec, RunReport, Skip
     from gpud.document.machine import ComparisonReport, ListedGpu
+    from gpud.document.runs import RecentSeries
 
     K = TypeVar("K", bound=Hashable)
     from gpud.core.report import ContainersReport, RootReport
@@ -71,10 +72,12 @@ def with_run(  # noqa: PLR0913, PLR0917  # a run, and where and when it was
     uuid: str | None,
     at: Instant,
     flags: tuple[Flag, ...] = (),
+    past: tuple[RecentSeries, ...] = (),
 ) -> MeasureState:
     """Take in a finished run: its figures or its failure, the counts, and the end of its skips.
 
     ``uuid`` is that of the GPU that was asked for, also where the child never got to see it.
+    ``past`` has the medians of its probe on that GPU.
     """
     key = probe_key(gpus, report.probe, uuid)
     gpu = key.gpu
@@ -95,7 +98,6 @@ def with_run(  # noqa: PLR0913, PLR0917  # a run, and where and when it was
     ended = {key, ProbeKey(key.probe, None)}  # skips of before a GPU was chosen included
     on_gpu = gpu is not None
     vram, pinned = measure.vram_peak_bytes, measure.pinned_peak_bytes
-    points = recent.points(report, uuid, at.wall_s, flags)
     return replace(
         measure,
         probes={**measure.probes, key: state},
@@ -104,7 +106,7 @@ def with_run(  # noqa: PLR0913, PLR0917  # a run, and where and when it was
         failures=_counted(measure.failures, failures),
         flagged=_counted(measure.flagged, ((report.probe, flag) for flag in flags)),
         latencies=_accumulated(measure.latencies, gpu, report),
-        recent=recent.with_points(measure.recent, points),
+        recent=recent.with_past(measure.recent, report.probe, uuid, past),
         gpu_seconds=measure.gpu_seconds + (report.gpu_seconds or 0.0),
         vram_peak_bytes=_most(vram, report.vram_peak_bytes) if on_gpu else vram,
         pinned_peak_bytes=_most(pinned, report.pinned_peak_bytes) if on_gpu else pinned,

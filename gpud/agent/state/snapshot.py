@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,12 +36,11 @@ if TYPE_CHECKING:
         ProbeSpec,
         RunReport,
         Sample,
-        Unit,
     )
     from gpud.core.streams import StreamKey
     from gpud.document.alerts import FaultReport
     from gpud.document.machine import ChangeReport, ComparisonReport, Expected, ListedGpu, StoreSize
-    from gpud.document.runs import PutOff
+    from gpud.document.runs import PutOff, RecentSeries
 
 ALLOWANCE_S: Final = 30.0
 """Beyond the intervals: a busy machine is late."""
@@ -74,31 +73,6 @@ class ProbeState:
     flags: tuple[Flag, ...] = ()  # of the last run
 
 
-class RecentKey(NamedTuple):
-    """Names a series; ``gpu`` is a UUID, None for the CPU."""
-
-    gpu: str | None
-    probe: str
-    mode: str
-
-
-@dataclass(frozen=True, slots=True)
-class Recent:
-    """The latest points of a series, the oldest first.
-
-    Units: ``at_s`` is Unix time; ``medians`` are in ``unit``.
-    """
-
-    unit: Unit
-    version: int  # of the probe's method
-    at_s: tuple[float, ...]
-    medians: tuple[float, ...]
-
-    def goes_on(self, unit: Unit, version: int, until_s: float) -> bool:
-        """Return whether a later point in this unit, of this method, belongs behind the last."""
-        return (self.unit, self.version) == (unit, version) and self.at_s[-1] <= until_s
-
-
 class MachineState(Struct, frozen=True):
     """The agent's own start, the machine it runs on, and the jumps of its clocks."""
 
@@ -129,7 +103,7 @@ class MeasureState(Struct, frozen=True):
     put_off: Mapping[ProbeKey, PutOff] = {}  # since their last run
     flagged: Mapping[tuple[str, str], int] = {}  # runs, by Flag
     latencies: Mapping[tuple[int, str], Buckets] = {}  # (gpu, mode)
-    recent: Mapping[RecentKey, Recent] = {}
+    recent: tuple[RecentSeries, ...] = ()
     breaker: Standing | None = None  # None until the launcher has looked
     gpu_seconds: float = 0.0
     vram_peak_bytes: int | None = None  # the most one run of a probe took

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import msgspec
 
 from gpud.agent.memo import memo
-from gpud.agent.state import recent
 from gpud.agent.state.health import SEVERITY
 from gpud.agent.state.snapshot import ProbeKey, RegressionState, overall
 from gpud.agent.telemetry import answers
@@ -69,7 +68,7 @@ def document(snapshot: Snapshot, *, now: Instant) -> Status:
             for key, skipped in measure.put_off.items()
         ),
         streams=_streams(snapshot.regression, snapshot.gpus),
-        recent=recent.document(measure.recent),
+        recent=measure.recent,
         telemetry=_telemetry(snapshot.telemetry, now),
         alerts=tuple(alert_report(alert) for alert in snapshot.alerts.alerts),
         sinks=snapshot.alerts.sinks,

@@ -45,6 +45,18 @@ def test_run_is_stored_then_evaluated_then_published(
     assert order == [("cpu_call", 1, 0), ("launch", 2, 1)]
 
 
+def test_run_is_published_with_the_past_of_its_probe(bench: Bench) -> None:
+    bench.rounds(*[Pace.SMALL] * 3)
+    with closing(sqlite3.connect(bench.folder / FILE)) as database, database:
+        database.execute(
+            "INSERT INTO samples (run_id, mode, unit, n, median, minimum, maximum)"
+            " SELECT id, 'm', 'seconds', 1, 1e-6, 1e-6, 1e-6 FROM runs"
+        )
+    snapshot = bench.rounds(Pace.SMALL)  # a new agent on the same history
+    points = {(each.uuid, each.probe): len(each.medians) for each in snapshot.measure.recent}
+    assert points == {(None, "cpu_call"): 3, ("GPU-0", "launch"): 3}
+
+
 def test_run_is_evaluated_and_published_though_the_history_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

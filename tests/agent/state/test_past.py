@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,20 +13,19 @@ from hypothesis import strategies as st
 from gpud.agent.history import telemetry
 from gpud.agent.history.export import Selection
 from gpud.agent.history.schema import HOUR_S, MINUTE_S
-from gpud.agent.history.store import History, Store
+from gpud.agent.history.store import History
 from gpud.agent.state import recent
 from gpud.agent.state.board import Board
 from gpud.agent.state.minutes import TelemetryMinutes
-from gpud.agent.state.recent import MOST, RecentPoint
-from gpud.agent.state.snapshot import Recent, RecentKey, Snapshot
+from gpud.agent.state.recent import MOST
 from gpud.agent.state.telemetry import with_answer
 from gpud.agent.telemetry.answers import Answer, paused
 from gpud.core.clock import Instant
-from gpud.core.sample import Absent, Backend, Failure, Flag, Pace, ProbeSpec, Reading, Reason, Unit
+from gpud.core.sample import Absent, Backend, Flag, Pace, Peak, ProbeSpec, Reading, Unit
+from gpud.document.runs import RecentSeries
 from gpud.show.text import ASCII_BARS, sparkline
 from tests import snapshots
-from tests.events import altered, post, probes_listed, recent_read, run_finished
-from tests.histories import BEGUN_S, failed, run
+from tests.histories import failed, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,70 +34,87 @@ if TYPE_CHECKING:
     from gpud.agent.history.records import Run
 
 
-SUBMIT = RecentKey(snapshots.DEVICE.uuid, "launch", "submit")
+SMALL = ProbeSpec("launch", Backend.CUDA, Pace.SMALL, Unit.SECONDS, ("submit",), 10, "x")
 
 
-def listening() -> Snapshot:
-    return altered(snapshots.bare(), specs=snapshots.SPECS)
+def past(
+    directory: Path, runs: Sequence[Run], spec: ProbeSpec = SMALL, now_s: float = 9e8
+) -> dict[str, RecentSeries]:
+    """Write runs, and return what is published of the past, by mode."""
+
+    async def read() -> tuple[RecentSeries, ...]:
+        history = History(directory)
+        await history.append(*runs)
+        series = await recent.past(history, spec, "GPU-1", now_s)
+        await history.close()
+        return series
+
+    return {series.mode: series for series in asyncio.run(read())}
 
 
-def launched(snapshot: Snapshot, at_s: float, median_s: float, *flags: Flag) -> Snapshot:
-    report = snapshots.launches(median_s)
-    return run_finished(report, snapshots.DEVICE.uuid, at_s, at_s, flags)(snapshot)
-
-
-def read(series: RecentKey, at_s: float, median: float, version: int = 1) -> RecentPoint:
-    unit = Unit.SECONDS if series.probe == "launch" else Unit.BYTES_PER_SECOND
-    return RecentPoint(series, unit, version, at_s, median)
-
-
-def with_points(snapshot: Snapshot, *points: RecentPoint) -> Snapshot:
-    measure = snapshot.measure
-    return altered(snapshot, recent=recent.with_points(measure.recent, points))
-
-
-def test_runs_of_the_small_pace_are_points_and_no_more_than_sixty() -> None:
-    snapshot = listening()
-    for minute in range(MOST + 5):
-        snapshot = launched(snapshot, 60.0 * minute, 1e-6 * (minute + 1))
-    series = snapshot.measure.recent[SUBMIT]
-    assert len(series.at_s) == len(series.medians) == MOST
-    assert series.at_s[0] == 300.0
+def test_no_more_than_the_newest_sixty_runs_are_points(tmp_path: Path) -> None:
+    runs = [run(60.0 * minute, 1e-6 * (minute + 1)) for minute in range(MOST + 5)]
+    series = past(tmp_path, runs)["submit"]
+    assert len(series.after_s) == len(series.medians) == MOST
+    assert series.from_s == 300.0
     assert series.medians[-1] == pytest.approx(65e-6)
 
 
-def test_marked_and_failed_runs_and_medians_between_two_humps_are_no_points() -> None:
-    snapshot = launched(launched(listening(), 0.0, 5e-6), 60.0, 9e-6, Flag.BUSY)
-    broken = replace(snapshots.launches(), samples=(), failure=Failure(Reason.HUNG, "x"))
-    snapshot = run_finished(broken, snapshots.DEVICE.uuid, 120.0, 120.0)(snapshot)
-    assert snapshot.measure.recent[SUBMIT].medians == (5e-6,)
-    assert RecentKey(snapshots.DEVICE.uuid, "launch", "roundtrip") not in snapshot.measure.recent
+def test_marked_and_failed_runs_and_medians_between_two_humps_are_no_points(tmp_path: Path) -> None:
+    humps = run(180.0, 1e-6, modes=("submit", "roundtrip"))
+    submit, roundtrip = humps.report.samples
+    roundtrip = replace(roundtrip, peaks=(Peak(1e-6, 0.5), Peak(5e-6, 0.5)))
+    humps = replace(humps, report=replace(humps.report, samples=(submit, roundtrip)))
+    runs = [run(0.0, 5e-6), run(60.0, 9e-6, flags=(Flag.BUSY,)), failed(120.0), humps]
+    (series,) = past(tmp_path, runs).values()
+    assert (series.mode, series.medians) == ("submit", (5e-6, 1e-6))
 
 
-def test_a_new_version_of_a_method_begins_anew_and_an_old_one_does_not_come_back() -> None:
-    snapshot = with_points(listening(), read(SUBMIT, 1.0, 1.0), read(SUBMIT, 2.0, 2.0, 2))
-    assert snapshot.measure.recent[SUBMIT].medians == (2.0,)
-    assert with_points(snapshot, read(SUBMIT, 3.0, 3.0)).measure.recent == snapshot.measure.recent
+def test_only_runs_of_the_present_version_of_a_method_are_points(tmp_path: Path) -> None:
+    runs = [run(1.0, 1.0), run(2.0, 2.0, probe_version=2), run(3.0, 3.0)]
+    assert past(tmp_path, runs, replace(SMALL, version=2))["submit"].medians == (2.0,)
 
 
-def test_the_history_comes_before_what_has_come_in_since_and_nothing_counts_twice() -> None:
-    snapshot = with_points(listening(), read(SUBMIT, 180.0, 3.0), read(SUBMIT, 240.0, 4.0))
-    past = (read(SUBMIT, 180.0, 3.0), read(SUBMIT, 60.0, 1.0), read(SUBMIT, 120.0, 2.0))
-    series = recent_read(past)(snapshot).measure.recent[SUBMIT]
-    assert series.at_s == (60.0, 120.0, 180.0, 240.0)
-    assert series.medians == (1.0, 2.0, 3.0, 4.0)
-    assert recent_read(())(snapshot).measure.recent == snapshot.measure.recent
+def test_a_clock_that_was_set_back_leaves_no_points_of_the_future(tmp_path: Path) -> None:
+    runs = [run(9e6, 1.0), run(1.0, 2.0)]
+    assert past(tmp_path, runs, now_s=1.0)["submit"].medians == (2.0,)
 
 
-def test_a_clock_that_was_set_back_leaves_no_points_of_the_future() -> None:
-    snapshot = with_points(listening(), read(SUBMIT, 9e6, 1.0), read(SUBMIT, 1.0, 2.0))
-    assert snapshot.measure.recent[SUBMIT].at_s == (1.0,)
+def test_what_is_published_is_short(tmp_path: Path) -> None:
+    series = past(tmp_path, [run(1000.25, 1.23456789e-6), run(1060.5, 2e-6)])["submit"]
+    assert (series.from_s, series.after_s, series.medians) == (1000.25, (0, 60), (1.235e-6, 2e-6))
 
 
-def test_what_is_published_is_short() -> None:
-    snapshot = launched(launched(listening(), 1000.25, 1.23456789e-6), 1060.5, 2e-6)
-    (line,) = [line for line in recent.document(snapshot.measure.recent) if line.mode == "submit"]
-    assert (line.from_s, line.after_s, line.medians) == (1000.25, (0, 60), (1.235e-6, 2e-6))
+def test_the_newest_clean_runs_are_found_whatever_lies_between(tmp_path: Path) -> None:
+    runs = [
+        each
+        for n in range(MOST + 10)
+        for each in (
+            run(60.0 * n, 1e-6 * (n + 1)),
+            run(60.0 * n + 20, 1.0, flags=(Flag.BUSY,)),
+            run(60.0 * n + 30, 1.0, gpu="GPU-2"),
+            failed(60.0 * n + 40),
+        )
+    ]
+    series = past(tmp_path, runs)["submit"]
+    assert (series.from_s, series.after_s) == (600.0, tuple(60 * n for n in range(MOST)))
+    assert max(series.medians) < 1e-4
+
+
+def test_what_is_read_of_a_probe_takes_the_place_of_what_was_known_of_it() -> None:
+    launch, event = (
+        RecentSeries("GPU-1", "launch", "submit"),
+        RecentSeries("GPU-1", "event", "pair"),
+    )
+    both = recent.with_past((launch,), "event", "GPU-1", [event])
+    assert both == (event, launch)
+    assert recent.with_past(both, "launch", "GPU-1", ()) == (event,)
+    assert recent.with_past(both, "launch", "GPU-2", ()) == both
+
+
+async def test_history_that_cannot_be_read_has_no_past(tmp_path: Path) -> None:
+    history = History(tmp_path / "absent")
+    assert await recent.past(history, SMALL, "GPU-1", 9e8) == ()
 
 
 RISING = tuple(map(float, range(8)))
@@ -137,39 +152,6 @@ def test_a_line_never_grows_beyond_its_room(
     drawn = sparkline(times, values, width=width, ascii_only=ascii_only)
     assert len(drawn) <= width
     assert not ascii_only or drawn.isascii()
-
-
-SMALL = ProbeSpec("launch", Backend.CUDA, Pace.SMALL, Unit.SECONDS, ("submit",), 10, "x")
-
-
-def recalled(directory: Path, runs: list[Run], spec: ProbeSpec = SMALL) -> dict[RecentKey, Recent]:
-    with closing(Store(directory)) as store:
-        store.append(runs)
-    board = Board(snapshots.bare())
-
-    async def start() -> None:
-        history = History(directory)
-        post(board, probes_listed((spec,), {}, 0.0))
-        await asyncio.wait_for(recent.restore(history, board), 20)
-        await history.close()
-
-    asyncio.run(start())
-    return dict(board.read().measure.recent)
-
-
-def test_the_newest_clean_runs_come_back_whatever_lies_between(tmp_path: Path) -> None:
-    runs = [
-        each
-        for n in range(MOST + 10)
-        for each in (
-            run(BEGUN_S + 60 * n, 1e-6 * (n + 1)),
-            run(BEGUN_S + 60 * n + 20, 1.0, flags=(Flag.BUSY,)),
-            failed(BEGUN_S + 60 * n + 40),
-        )
-    ]
-    series = recalled(tmp_path, runs)[RecentKey("GPU-1", "launch", "submit")]
-    assert series.at_s == tuple(BEGUN_S + 60.0 * n for n in range(10, MOST + 10))
-    assert max(series.medians) < 1e-4
 
 
 FIRST_S = 1_800_000_000 // HOUR_S * HOUR_S
