@@ -6,7 +6,6 @@ the clock said meanwhile. ``Store.write`` commits the writes.
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 from dataclasses import asdict, dataclass, field, replace
@@ -105,12 +104,8 @@ def _decoded(kind: type, text: object) -> Any:  # noqa: ANN401  # of that type
 
 
 def encoded(body: object) -> str:
-    """Return plain data as it is stored; half a surrogate pair becomes a question mark."""
-    try:
-        return msgspec.json.encode(body).decode()
-    except UnicodeEncodeError:
-        text = json.dumps(msgspec.to_builtins(body), ensure_ascii=False, separators=(",", ":"))
-        return text.encode(errors="replace").decode()
+    """Return plain data as it is stored."""
+    return msgspec.json.encode(body).decode()
 
 
 _FIGURES: Final = attrgetter(

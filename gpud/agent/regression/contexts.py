@@ -120,13 +120,9 @@ class Contexts:
         return [kind for kind in kinds if kind in parts and kind in others]
 
     def _versions(self, conditions: Mapping[str, Condition]) -> dict[str, str]:
-        """Return the parts of a run's conditions; JSON can spell half a character, UTF-8 cannot."""
+        """Return the parts of a run's conditions."""
         texts = {kind: conditions.get(kind) for kind in self._kinds}
-        return {
-            kind: text.encode(errors="replace").decode()
-            for kind, text in texts.items()
-            if isinstance(text, str) and text
-        }
+        return {kind: text for kind, text in texts.items() if isinstance(text, str) and text}
 
     def _agree(self, parts: Mapping[str, str], others: Mapping[str, str]) -> bool:
         """Return whether nothing that both have differs."""
