@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -280,8 +281,10 @@ def evaluated(
     units: Mapping[StreamKey, Unit] | None = None,
     gone: tuple[StreamKey, ...] = (),
 ) -> Event:
+    units = units or {}
+    streams = {key: dataclasses.replace(s, unit=units.get(key)) for key, s in streams.items()}
     return lambda snapshot: _published(
-        snapshot, now_s, regression=with_streams(snapshot.regression, streams, units or {}, gone)
+        snapshot, now_s, regression=with_streams(snapshot.regression, streams, gone)
     )
 
 

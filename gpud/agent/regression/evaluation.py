@@ -227,11 +227,12 @@ class Evaluator:
         return keys
 
     def standing(self, key: StreamKey) -> StreamStanding:
-        """Say how a stream stands, with people's names for the drivers."""
-        now, of = self.streams[key].detector.standing(), self._contexts(key)
+        """Say how a stream stands, in which unit, with people's names for the drivers."""
+        stream, of = self.streams[key], self._contexts(key)
+        now = stream.detector.standing()
         alarms = tuple(_with_labels(alarm, of) for alarm in now.open)
         verdict = None if now.verdict is None else _with_labels(now.verdict, of)
-        return replace(now, open=alarms, verdict=verdict)
+        return replace(now, open=alarms, verdict=verdict, unit=stream.unit)
 
     def quiet(self, span_s: float) -> set[StreamKey]:
         """Name the streams of which no sample has come for longer than ``span_s``."""

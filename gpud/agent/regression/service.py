@@ -286,12 +286,10 @@ class Regression:
         self, keys: Iterable[StreamKey], gone: Iterable[StreamKey] = ()
     ) -> dict[StreamKey, StreamStanding]:
         """Publish how streams stand, except hidden ones; return what is published."""
-        shown = [key for key in keys if key not in self._quiet]
-        standings = {key: self._evaluator.standing(key) for key in shown}
+        standings = {key: self._evaluator.standing(key) for key in keys if key not in self._quiet}
         if standings or gone:
-            units = {key: self._evaluator.streams[key].unit for key in shown}
             before = self._board.read().regression
-            self._board.publish(regression=with_streams(before, standings, units, gone))
+            self._board.publish(regression=with_streams(before, standings, gone))
         return standings
 
 

@@ -136,10 +136,9 @@ class RootState(Struct, frozen=True):
 
 
 class RegressionState(Struct, frozen=True):
-    """Every stream beside its baseline, with its unit."""
+    """Every stream beside its baseline."""
 
     streams: Mapping[StreamKey, StreamStanding] = {}
-    units: Mapping[StreamKey, Unit] = {}
 
 
 class AlertsState(Struct, frozen=True):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gpud.agent.telemetry.answers import Telemetry
     from gpud.core.alerts import Alert
     from gpud.core.clock import Instant
-    from gpud.core.sample import Reading, Unit
+    from gpud.core.sample import Reading
     from gpud.core.streams import StreamKey
     from gpud.document.machine import ListedGpu
 
@@ -149,7 +149,6 @@ def _streams(
             mode=key.mode,
             version=key.version,
             on_battery=key.on_battery,
-            unit=regression.units.get(key),
             usual=usual(standing),
         )
         for key in sorted(regression.streams, key=order)
@@ -231,15 +230,13 @@ def places(snapshot: Snapshot) -> dict[FigurePlace, tuple[StreamKey, ...]]:
 def with_streams(
     regression: RegressionState,
     streams: Mapping[StreamKey, StreamStanding],
-    units: Mapping[StreamKey, Unit],
     gone: Iterable[StreamKey] = (),
 ) -> RegressionState:
     """Take in how these streams stand; those that are ``gone`` are shown no more."""
-    shown, shown_units = {**regression.streams, **streams}, {**regression.units, **units}
+    shown = {**regression.streams, **streams}
     for key in set(gone) - streams.keys():
         shown.pop(key, None)
-        shown_units.pop(key, None)
-    return RegressionState(shown, shown_units)
+    return RegressionState(shown)
 
 
 def usual(standing: StreamStanding) -> float | None:

@@ -159,9 +159,8 @@ def regression(snapshot: Snapshot, current: Mapping[ProbeKey, ProbeState]) -> Fa
             if standing.verdict is not None
         },
     )
-    units = {_place_labels(place): published.units.get(keys[0]) for place, keys in streams.items()}
     for unit, name in BASELINES.items():
-        of_unit = {key: standing for key, standing in first.items() if units[key] is unit}
+        of_unit = {key: standing for key, standing in first.items() if standing.unit is unit}
         yield name, {labels: usual(standing) for labels, standing in of_unit.items()}
     shares = {labels: standing.slow_state_ratio for labels, standing in first.items()}
     yield "gpud_slow_state_ratio", shares
