@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeAlias, TypeVar
 
-from gpud.agent.history import queries, records, schema
+from gpud.agent.history import records, schema
 from gpud.agent.history.records import Run
 from gpud.agent.history.schema import FILE
 from gpud.core.errors import StoreError
@@ -184,16 +184,6 @@ class History:
             self.dropped += len(refused)
         if refused:
             raise refused[-1]
-
-    async def last_finished_s(self, probe: str) -> float | None:
-        """Return the end of the newest run of ``probe``, those that wait included.
-
-        Errors: ``StoreError`` when the history cannot be read.
-        """
-        for run in reversed(self._waiting):
-            if isinstance(run, Run) and run.report.probe == probe:
-                return run.finished_s
-        return await self.read(queries.last_finished_s, probe)
 
     async def read(self, query: Query[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what ``query`` reads. Errors: ``StoreError``."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpud.agent.history import queries
 from gpud.agent.history.records import Run
 from gpud.agent.measure import conditions
 from gpud.agent.measure.gate import Due, Wait
@@ -379,7 +380,8 @@ class Pipeline:
             return
         run, state = status.run, snapshot.measure.probes.get(container_key(snapshot, status))
         try:
-            if await self._history.last_finished_s(containers.PROBE) != run.finished_s:
+            last_s = await self._history.read(queries.last_finished_s, containers.PROBE)
+            if last_s != run.finished_s:
                 report = (state and state.report) or containers.run_report(run, None)
                 report = self._with_machine_versions(report)
                 await self._store_and_evaluate(Run(report, run.finished_s, self._boot_id))
