@@ -7,7 +7,6 @@ round lengths and begin at round moments: asked again a moment later, a run is i
 from __future__ import annotations
 
 import math
-import sqlite3
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -19,14 +18,13 @@ from gpud.agent.history.schema import CPU, DAY_S, DRIVER, HOUR_S, MINUTE_S, VERS
 from gpud.core.sample import SCHEMA_VERSION
 
 if TYPE_CHECKING:
+    import sqlite3
     from pathlib import Path
 
     from gpud.agent.state.snapshot import Snapshot
 
 RAW_RANGE_S: Final = 2 * 86400.0
 PATIENCE_S: Final = 3.0
-LARGEST_FIELD: Final = 1 << 20
-"""Bytes; a damaged history may claim a hundred megabytes for one field."""
 LENGTHS_S: Final = (
     *(1, 2, 3, 5, 10, 15, 20, 30),
     *(minutes * MINUTE_S for minutes in (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30)),
@@ -227,7 +225,6 @@ def check_gpus(
 
 
 def _series(connection: sqlite3.Connection, query: ChartQuery) -> list[ChartSeries]:
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_FIELD)
     series: dict[tuple[str | None, str, int, str], ChartSeries] = {}
     for row in connection.execute(*_sql(connection, query)):
         key, step, counts, figures, drivers = row[:4], row[4], row[5:7], row[7:12], row[12]
