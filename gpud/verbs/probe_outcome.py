@@ -183,8 +183,6 @@ class ProbeOutcome:
         """Compare with the history, or return the reason why that is not possible."""
         if self.no_history is not None:
             return "no history"
-        if not isinstance(ran.report.conditions.get("probe_version"), int):
-            return "the run does not say its version"
         usual = ran.usual.get(mode)
         n = 0 if usual is None else usual.n
         if usual is None or n < FEWEST_USUAL:

@@ -255,15 +255,12 @@ class Session:
 
     def _usual(self, report: RunReport) -> dict[str, Usual]:
         """Return what is usual on the same GPU with the same version of the probe, by mode."""
-        version = report.conditions.get("probe_version")
         uuid = report.device.uuid if report.device is not None else None
-        if not isinstance(version, int):
-            return {}
         peer = report.conditions.get("peer")
         peer = peer if isinstance(peer, str) else None
         past = {
             sample.mode: self._past.get(
-                StoredSeries(uuid, report.probe, sample.mode, version, peer)
+                StoredSeries(uuid, report.probe, sample.mode, report.version, peer)
             )
             for sample in report.samples
         }
