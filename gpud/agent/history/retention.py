@@ -34,7 +34,6 @@ from gpud.agent.history.schema import (
     VERSION,
 )
 from gpud.agent.history.store import Store
-from gpud.agent.state.facts import KINDS
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
 from gpud.core.errors import StoreError
 from gpud.core.stats import quantile
@@ -259,16 +258,13 @@ def forget_telemetry(transaction: sqlite3.Connection, step_s: int, days: float) 
     return telemetry.forget(transaction, step_s, max(from_s, oldest_s))
 
 
-_CHANGES: Final = ", ".join(f"'{kind}'" for kind in KINDS)
 _LASTING: Final = (
     f"kind IN ('{GPU_SEEN}', '{GPU_FORGOTTEN}')"  # noqa: S608  # ours
     " OR id IN (SELECT max(id) FROM events GROUP BY kind)"
-    f" OR id IN (SELECT max(id) FROM events WHERE kind IN ({_CHANGES})"
-    " AND json_valid(body) AND json_type(body, '$.new') = 'text' GROUP BY kind)"
     " OR (json_valid(body) AND coalesce(json_extract(body, '$.after_run') >="
     f" coalesce((SELECT upto_run FROM states WHERE name = '{queries.CONTEXTS}'), 0), 0))"
 )
-"""Which events stay whatever their age; the second "last" is that of ``queries.last_changes``.
+"""Which events stay whatever their age.
 
 ``contexts`` says which runs, and with them which commands, the detectors have processed.
 """
