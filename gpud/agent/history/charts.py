@@ -14,7 +14,7 @@ import msgspec
 
 from gpud.agent.history import queries, reader
 from gpud.agent.history.export import Selection
-from gpud.agent.history.schema import CPU, DAY_S, DRIVER, HOUR_S, MINUTE_S, VERSION
+from gpud.agent.history.schema import CPU, DAY_S, DRIVER, HOUR_S, MINUTE_S, VERSION, among
 from gpud.core.sample import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def _sql(connection: sqlite3.Connection, query: ChartQuery) -> tuple[str, list[f
         since_s = max(rows.since_s, after_s, rows.until_s - RAW_RANGE_S)
         hours = HOURS.format(where=where)
     where, values = replace(rows, since_s=since_s, modes=()).runs
-    modes = f"mode IN ({', '.join('?' * len(query.modes))})" if query.modes else "1"
     source = "(SELECT * FROM figure UNION ALL SELECT * FROM hour)" if query.hourly else "figure"
-    sql = f"WITH {RUNS.format(where=where, modes=modes)}{hours}{STEPS.format(source=source)}"
+    runs = RUNS.format(where=where, modes=among("mode", query.modes))
+    sql = f"WITH {runs}{hours}{STEPS.format(source=source)}"
     return sql, [*values, *query.modes, *hour_values, steps.since_s, steps.length_s]

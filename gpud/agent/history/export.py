@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpud.agent.history import queries
 from gpud.agent.history.records import Finite, Flags, RecordBody, typed
-from gpud.agent.history.schema import CPU, FURTHEST_S, HOUR_S
+from gpud.agent.history.schema import CPU, FURTHEST_S, HOUR_S, among
 
 if TYPE_CHECKING:
     import sqlite3
@@ -73,41 +73,24 @@ class Selection:
     @property
     def runs(self) -> tuple[str, list[float | str]]:
         """The condition on runs ``r`` and samples ``s``; a failed run has every mode."""
-        where = ["r.finished_s >= ? AND r.finished_s < ?"]
-        values: list[float | str] = [
-            max(self.since_s, -FURTHEST_S),
-            min(self.until_s, FURTHEST_S),
-        ]
-        if self.probes:
-            where.append(f"r.probe IN ({_marks(self.probes)})")
-            values += self.probes
-        if self.modes:
-            where.append(f"(s.mode IN ({_marks(self.modes)}) OR s.mode IS NULL)")
-            values += self.modes
-        if self.gpus:
-            of_cpu = "r.gpu_uuid IS NULL AND r.backend = 'cpu'" if CPU in self.gpus else "0"
-            where.append(f"(r.gpu_uuid IN ({_marks(self.gpus)}) OR {of_cpu})")
-            values += self.gpus
-        return " AND ".join(where), values
+        modes = f"({among('s.mode', self.modes)} OR s.mode IS NULL)" if self.modes else "1"
+        of_cpu = "r.gpu_uuid IS NULL AND r.backend = 'cpu'" if CPU in self.gpus else "0"
+        where = (
+            f"r.finished_s >= ? AND r.finished_s < ? AND {among('r.probe', self.probes)}"
+            f" AND {modes} AND ({among('r.gpu_uuid', self.gpus)} OR {of_cpu})"
+        )
+        ends = max(self.since_s, -FURTHEST_S), min(self.until_s, FURTHEST_S)
+        return where, [*ends, *self.probes, *self.modes, *self.gpus]
 
     @property
     def hours(self) -> tuple[str, list[float | str]]:
         """The condition on hours: each that has any part in the range."""
-        where = ["hour_s > ? AND hour_s < ?"]
-        values: list[float | str] = [
-            max(self.since_s - HOUR_S, -FURTHEST_S),
-            min(self.until_s, FURTHEST_S),
-        ]
-        columns = {"probe": self.probes, "mode": self.modes, "gpu_uuid": self.gpus}
-        for column, names in columns.items():
-            if names:
-                where.append(f"{column} IN ({_marks(names)})")
-                values += names
-        return " AND ".join(where), values
-
-
-def _marks(names: tuple[str, ...]) -> str:
-    return ", ".join("?" * len(names))
+        where = (
+            f"hour_s > ? AND hour_s < ? AND {among('probe', self.probes)}"
+            f" AND {among('mode', self.modes)} AND {among('gpu_uuid', self.gpus)}"
+        )
+        ends = max(self.since_s - HOUR_S, -FURTHEST_S), min(self.until_s, FURTHEST_S)
+        return where, [*ends, *self.probes, *self.modes, *self.gpus]
 
 
 class Row(NamedTuple):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from gpud.agent.history.records import Entry, Finite, Flags, RecordBody, SavedState, typed
-from gpud.agent.history.schema import HOUR_S, PEER, PROBES, VERSION
+from gpud.agent.history.schema import HOUR_S, PEER, PROBES, VERSION, among
 from gpud.agent.regression import commands
 from gpud.agent.regression.evaluation import RunFigures, stream_key
 from gpud.agent.state.facts import GPUS, KINDS
@@ -63,7 +63,7 @@ def events(connection: sqlite3.Connection, window: Window) -> list[Entry]:
     until_s = math.inf if window.until_s is None else window.until_s
     rows = connection.execute(
         "SELECT at_s, kind, body FROM events WHERE at_s >= ? AND at_s < ?"  # noqa: S608  # ours
-        f" AND {_among(window.kinds) if window.kinds else 1} ORDER BY at_s DESC, id DESC LIMIT ?",
+        f" AND {among('kind', window.kinds)} ORDER BY at_s DESC, id DESC LIMIT ?",
         (since_s, until_s, *window.kinds, min(window.limit, MOST_EVENTS + 1)),
     )
     return [Entry(*row) for row in typed(rows, tuple[Finite, str, RecordBody])]
@@ -92,15 +92,11 @@ def _numbered(
 ) -> Iterator[tuple[int, Entry]]:
     rows = connection.execute(
         "SELECT id, at_s, kind, body FROM events"  # noqa: S608  # ours
-        f" WHERE {_among(kinds)} AND id > ? ORDER BY id",
+        f" WHERE {among('kind', kinds)} AND id > ? ORDER BY id",
         (*kinds, after),
     )
     for number, at_s, kind, body in typed(rows, tuple[int, Finite, str, RecordBody]):
         yield number, Entry(at_s, kind, body)
-
-
-def _among(kinds: Sequence[str]) -> str:
-    return f"kind IN ({', '.join('?' * len(kinds))})"
 
 
 # Runs

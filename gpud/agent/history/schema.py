@@ -8,6 +8,7 @@ from gpud.core.errors import StoreError
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Sequence
     from pathlib import Path
 
 FILE = "gpud.db"
@@ -210,6 +211,11 @@ MIGRATIONS = (
 """The first makes a new file; each other leads to the next schema. Steps are only ever added."""
 FIRST: Final = 5
 NEWEST: Final = FIRST + len(MIGRATIONS) - 1
+
+
+def among(column: str, names: Sequence[str]) -> str:
+    """Write the condition that a column has one of these names; none are all."""
+    return f"{column} IN ({', '.join('?' * len(names))})" if names else "1"
 
 
 def refuse_newer(connection: sqlite3.Connection, path: Path) -> int:

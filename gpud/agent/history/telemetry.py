@@ -16,7 +16,7 @@ from gpud.agent.history import reader
 from gpud.agent.history.charts import DIGITS, PATIENCE_S, check_gpus
 from gpud.agent.history.export import rfc_3339
 from gpud.agent.history.records import Finite, typed
-from gpud.agent.history.schema import FURTHEST_S, HOUR_S, MINUTE_S
+from gpud.agent.history.schema import FURTHEST_S, HOUR_S, MINUTE_S, among
 from gpud.agent.telemetry.fields import THROTTLE_REASONS, UNKNOWN_REASON
 from gpud.core.sample import SCHEMA_VERSION
 
@@ -164,9 +164,7 @@ def _where(
     gpus: tuple[str, ...], step_s: int, since_s: float, until_s: float
 ) -> tuple[str, tuple[float | str, ...]]:
     """Write the condition on rows of one length: each that has any part in the range."""
-    where = "step_s = ? AND at_s > ? AND at_s < ?"
-    if gpus:
-        where += f" AND gpu_uuid IN ({', '.join('?' * len(gpus))})"
+    where = f"step_s = ? AND at_s > ? AND at_s < ? AND {among('gpu_uuid', gpus)}"
     ends = max(since_s - step_s, -FURTHEST_S), min(until_s, FURTHEST_S)
     return where, (step_s, *ends, *gpus)
 
