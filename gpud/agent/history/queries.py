@@ -151,13 +151,14 @@ def run_count(connection: sqlite3.Connection) -> int:
 
 def first_s(connection: sqlite3.Connection) -> float | None:
     """Return the time of the oldest run, or of an hour summed up of older ones; None: neither."""
-    run_s, hour_s = connection.execute(
+    rows = connection.execute(
         "SELECT (SELECT finished_s FROM runs ORDER BY id LIMIT 1),"
         " (SELECT min(hour_s) FROM rollups)"
-    ).fetchone()
-    if hour_s is None or (run_s is not None and run_s < hour_s + HOUR_S):
-        return None if run_s is None else float(run_s)
-    return float(hour_s)
+    )
+    for run_s, hour_s in typed(rows, tuple[Finite | None, Finite | None]):
+        run_first = hour_s is None or (run_s is not None and run_s < hour_s + HOUR_S)
+        return run_s if run_first else hour_s
+    return None
 
 
 def last_finished_s(connection: sqlite3.Connection, probe: str) -> float | None:

@@ -342,6 +342,9 @@ def test_oldest_moment_of_the_history_is_its_first_run_or_its_first_rolled_up_ho
     assert store.read(queries.first_s) == BEGUN_S + 60
     store.write(lambda t: t.executescript("DELETE FROM samples; DELETE FROM runs"))
     assert store.read(queries.first_s) == BEGUN_S
+    written(store, run(BEGUN_S))
+    change(store, "UPDATE runs SET finished_s = 'noon'")
+    assert store.read(queries.first_s) is None, "a damaged row says nothing"
 
 
 def test_file_does_not_grow_once_as_much_is_deleted_as_is_written(store: Store) -> None:
