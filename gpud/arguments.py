@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import gpud
 from gpud.core.text import escaped
-from gpud.install.options import INSTALL, UNINSTALL, Table
+from gpud.install.options import INSTALL, UNINSTALL, Option, flag, value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,26 +35,19 @@ SHELLS: Final = ("bash", "zsh", "fish")
 UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
 
-class Argument(NamedTuple):
-    """One argument, as ``add_argument`` takes it."""
-
-    names: Sequence[str]
-    how: Mapping[str, Any]
-
-
 class Verb(NamedTuple):
     """One verb or action. A tuple of arguments is a group of which one may be given."""
 
     text: str
-    arguments: tuple[Argument | tuple[Argument, ...], ...] = ()
+    arguments: tuple[Option | tuple[Option, ...], ...] = ()
     actions: Mapping[str, Verb] = {}
     required: bool = True
     usage: str | None = None
 
     @property
-    def groups(self) -> list[tuple[Argument, ...]]:
+    def groups(self) -> list[tuple[Option, ...]]:
         """The arguments as groups of which one may be given."""
-        return [(each,) if isinstance(each, Argument) else each for each in self.arguments]
+        return [(each,) if isinstance(each, Option) else each for each in self.arguments]
 
 
 def moment(text: str) -> float:
@@ -95,24 +88,12 @@ def _seconds(text: str) -> float:
     raise argparse.ArgumentTypeError(f"must be {least:g} to {most:g} seconds, not {text!r}")
 
 
-def _option(names: str, metavar: str, text: str, **how: Any) -> Argument:  # noqa: ANN401  # as argparse
-    return Argument(names.split(), {"metavar": metavar, "help": text, **how})
+def _choice(names: str, choices: Sequence[str], text: str | None = None, **how: Any) -> Option:  # noqa: ANN401
+    return Option(names.split(), {"choices": choices, "help": text, **how})
 
 
-def _flag(names: str, text: str) -> Argument:
-    return Argument(names.split(), {"action": "store_true", "help": text})
-
-
-def _rows(table: Table) -> tuple[Argument, ...]:
-    return tuple(Argument(*row) for row in table)
-
-
-def _choice(names: str, choices: Sequence[str], text: str | None = None, **how: Any) -> Argument:  # noqa: ANN401
-    return Argument(names.split(), {"choices": choices, "help": text, **how})
-
-
-_JSON = _flag("--json", "print one JSON document")
-_COLOR = _option(
+_JSON = flag("--json", "print one JSON document")
+_COLOR = value(
     "--color",
     "WHEN",
     "in colour: auto (on a terminal), always, never",
@@ -123,26 +104,26 @@ _WHEN = "30m, 2h, 3d, a date, or a time as in RFC 3339"
 _AGAIN = "only this one, may be given again"
 _SEVERAL: Final = {"action": "append", "default": []}
 _CHOSEN = (
-    _option("--since", "WHEN", _WHEN, type=moment),
-    _option("--until", "WHEN", "likewise", type=moment),
-    _option("--probe", "NAME", _AGAIN, **_SEVERAL),
-    _option("--mode", "NAME", _AGAIN, **_SEVERAL),
-    _option("--gpu", "INDEX|UUID|cpu", _AGAIN, **_SEVERAL),
-    _flag("--telemetry", "temperature, power, clocks, use and throttling, not runs"),
+    value("--since", "WHEN", _WHEN, type=moment),
+    value("--until", "WHEN", "likewise", type=moment),
+    value("--probe", "NAME", _AGAIN, **_SEVERAL),
+    value("--mode", "NAME", _AGAIN, **_SEVERAL),
+    value("--gpu", "INDEX|UUID|cpu", _AGAIN, **_SEVERAL),
+    flag("--telemetry", "temperature, power, clocks, use and throttling, not runs"),
 )
 _STREAMS = (
-    _option("--gpu", "INDEX|UUID", "of this GPU only, or of the cpu"),
-    _option("--probe", "NAME", "of this probe only"),
-    _option("--mode", "NAME", "of this mode only"),
+    value("--gpu", "INDEX|UUID", "of this GPU only, or of the cpu"),
+    value("--probe", "NAME", "of this probe only"),
+    value("--mode", "NAME", "of this mode only"),
 )
-_ALL = _flag("--all", "of everything")
+_ALL = flag("--all", "of everything")
 
 _EXPORT = Verb(
     "write every row as CSV, the oldest first",
     (
         # What stands before the word export holds where it is not given again.
-        *(Argument(names, {**how, "default": argparse.SUPPRESS}) for names, how in _CHOSEN),
-        _flag("--hourly", "hours, which are kept for longer, not runs or minutes"),
+        *(Option(names, {**how, "default": argparse.SUPPRESS}) for names, how in _CHOSEN),
+        flag("--hourly", "hours, which are kept for longer, not runs or minutes"),
     ),
 )
 _BASELINE: Final = {
@@ -152,7 +133,7 @@ _BASELINE: Final = {
         (
             *_STREAMS,
             _ALL,
-            _option("id", "ID", "of an alert: what it is about", nargs="?"),
+            value("id", "ID", "of an alert: what it is about", nargs="?"),
         ),
     ),
     "reset": Verb("forget what was usual and learn it anew", (*_STREAMS, _ALL)),
@@ -160,14 +141,14 @@ _BASELINE: Final = {
 _ALERTS: Final = {
     "ack": Verb(
         "say that you have seen one: no more reminders",
-        (_option("id", "ID", "as `gpud alerts` shows it, or its beginning"),),
+        (value("id", "ID", "as `gpud alerts` shows it, or its beginning"),),
     ),
     "test": Verb(
         "send a test alert to one sink, or to all of them",
-        (_option("sink", "SINK", "such as webhook (default: all)", nargs="?"),),
+        (value("sink", "SINK", "such as webhook (default: all)", nargs="?"),),
     ),
 }
-_WATCH = _option(
+_WATCH = value(
     "--watch",
     "SECONDS",
     "show it until q is pressed, anew every so many seconds (1)",
@@ -175,33 +156,33 @@ _WATCH = _option(
     type=_seconds,
     const=1.0,
 )
-_SHORT = _flag("--short", "one line for a prompt or a status bar, as the agent keeps it in a file")
+_SHORT = flag("--short", "one line for a prompt or a status bar, as the agent keeps it in a file")
 _PROBE = (
-    _option("names", "NAME", "which (default: all)", nargs="*"),
-    _flag("--list", "list the probes and run none"),
+    value("names", "NAME", "which (default: all)", nargs="*"),
+    flag("--list", "list the probes and run none"),
     _JSON,
-    _option(
+    value(
         "--gpu",
         "INDEX|UUID",
         "which GPU, may be given again (default: all); the CPU's probes run anyway",
         **_SEVERAL,
     ),
-    _option("--repeat", "N", "run everything N times, 1 to 100", type=_whole(1, 100), default=1),
+    value("--repeat", "N", "run everything N times, 1 to 100", type=_whole(1, 100), default=1),
 )
 _HISTORY = (
     *_CHOSEN,
-    _option(
+    value(
         "--limit",
         "N",
         "the newest N rows (default: 100, and all with --since)",
         type=_whole(1, 100_000),
     ),
-    (_flag("--csv", "print CSV"), _flag("--json", "print JSON")),
+    (flag("--csv", "print CSV"), flag("--json", "print JSON")),
 )
 _LOGS = (
-    _flag("-f --follow", "and what is written from now on"),
-    _option("--since", "WHEN", "30m, 2h, 3d, a date, or RFC 3339", type=moment),
-    _option(
+    flag("-f --follow", "and what is written from now on"),
+    value("--since", "WHEN", "30m, 2h, 3d, a date, or RFC 3339", type=moment),
+    value(
         "-n --lines",
         "N",
         "the newest N lines (default: 100, and all with --since)",
@@ -213,9 +194,9 @@ _LOGS = (
 )
 _GPUS = (
     _choice("action", ("forget",)),
-    _option("gpus", "GPU", "number or UUID; an unknown one lists them; or all", nargs="+"),
+    value("gpus", "GPU", "number or UUID; an unknown one lists them; or all", nargs="+"),
 )
-_CAPTURE = (_option("-o --output", "FILE", "where to (default: gpud-capture-DATE.json; -: here)"),)
+_CAPTURE = (value("-o --output", "FILE", "where to (default: gpud-capture-DATE.json; -: here)"),)
 _CONFIG: Final = {
     "show": Verb("show the settings in force, without secrets", (_JSON,)),
     "check": Verb("check the settings files as a start of gpud does"),
@@ -225,9 +206,9 @@ _USAGE = "gpud history [OPTION...] [export]"
 
 DESCRIPTION: Final = "Keeps Docker running and watches what the GPU can do, in WSL2 and on Linux."
 TOP: Final = (
-    _option("--home", "DIR", "where the tree of files begins (default: / when installed)"),
-    Argument(["--version"], {"action": "version", "version": f"gpud {gpud.__version__}"}),
-    _option("--config", "FILE", "the settings file (default: etc/gpud/gpud.toml)"),
+    value("--home", "DIR", "where the tree of files begins (default: / when installed)"),
+    Option(["--version"], {"action": "version", "version": f"gpud {gpud.__version__}"}),
+    value("--config", "FILE", "the settings file (default: etc/gpud/gpud.toml)"),
 )
 VERBS: Final = {
     "status": Verb("say how everything is, on one screen", ((_JSON, _WATCH, _SHORT), _COLOR)),
@@ -248,7 +229,7 @@ VERBS: Final = {
     ),
     "alerts": Verb(
         "say what is wrong now, since when and why",
-        (_flag("--all", "also what ended in the last day"), _JSON),
+        (flag("--all", "also what ended in the last day"), _JSON),
         _ALERTS,
         required=False,
     ),
@@ -256,20 +237,20 @@ VERBS: Final = {
     "up": Verb("start gpud in the background (root, through sudo)"),
     "down": Verb(
         "stop gpud; dockerd and its containers keep running",
-        (_flag("--docker", "stop dockerd too"),),
+        (flag("--docker", "stop dockerd too"),),
     ),
     "restart": Verb("stop and start gpud; dockerd is adopted, not restarted"),
     "run": Verb("run in the foreground until Ctrl-C"),
     "config": Verb("show or check the settings, or hash a password", (), _CONFIG),
     "gpus": Verb("forget GPUs that were taken out on purpose", _GPUS),
     "capture": Verb("record this machine for a bug report, without names", _CAPTURE),
-    "install": Verb("install gpud for this machine, or upgrade it", _rows(INSTALL)),
-    "uninstall": Verb("remove what gpud install made", _rows(UNINSTALL)),
+    "install": Verb("install gpud for this machine, or upgrade it", INSTALL),
+    "uninstall": Verb("remove what gpud install made", UNINSTALL),
     "update": Verb(
         "say whether there is a newer gpud, and what it changes",
         (
-            Argument(["--check"], {"action": "store_true", "required": True, "help": "look"}),
-            _option("--wheelhouse", "DIR", "look there and not in the package index"),
+            Option(["--check"], {"action": "store_true", "required": True, "help": "look"}),
+            value("--wheelhouse", "DIR", "look there and not in the package index"),
         ),
     ),
     "completion": Verb("print the completion script of a shell", (_choice("shell", SHELLS),)),

@@ -3,50 +3,52 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-Row = tuple[tuple[str, ...], dict[str, Any]]
-Table = tuple[Row, ...]
+
+class Option(NamedTuple):
+    """One argument, as ``add_argument`` takes it."""
+
+    names: Sequence[str]
+    how: Mapping[str, Any]
 
 
-def _flag(name: str, text: str) -> Row:
-    return (name,), {"action": "store_true", "help": text}
+def flag(names: str, text: str) -> Option:
+    """Make an option without a value; its names are separated by blanks."""
+    return Option(names.split(), {"action": "store_true", "help": text})
 
 
-def _value(name: str, metavar: str, text: str, **how: Any) -> Row:  # noqa: ANN401  # as argparse
-    return (name,), {"metavar": metavar, "help": text, **how}
+def value(names: str, metavar: str, text: str, **how: Any) -> Option:  # noqa: ANN401  # as argparse
+    """Make an option with a value, or an argument without a name of its own."""
+    return Option(names.split(), {"metavar": metavar, "help": text, **how})
 
 
-DRY: Final = _flag("--dry-run", "say what would be done and change nothing")
-WHEELHOUSE: Final = _value(
-    "--wheelhouse", "DIR", "install Python packages from DIR, without the network"
-)
-INSTALL: Final[Table] = (
-    _value("--user", "NAME", "whose shell starts gpud (default: who calls this)"),
-    _flag("--no-bashrc", "leave the shell's files alone"),
-    _flag("--no-docker", "do not install Docker where there is none"),
-    _flag("--gpu-containers", "let containers use the GPU, and ask first"),
-    _flag("--no-start", "install only"),
-    _flag("--systemd", "start gpud at boot, as a unit of systemd"),
-    _flag("--no-systemd", "take that unit away again"),
-    _value(
+DRY: Final = flag("--dry-run", "say what would be done and change nothing")
+INSTALL: Final[tuple[Option, ...]] = (
+    value("--user", "NAME", "whose shell starts gpud (default: who calls this)"),
+    flag("--no-bashrc", "leave the shell's files alone"),
+    flag("--no-docker", "do not install Docker where there is none"),
+    flag("--gpu-containers", "let containers use the GPU, and ask first"),
+    flag("--no-start", "install only"),
+    flag("--systemd", "start gpud at boot, as a unit of systemd"),
+    flag("--no-systemd", "take that unit away again"),
+    value(
         "--with",
         "EXTRA",
         "also apprise, for alerts; stays over upgrades",
         choices=("apprise",),
         dest="with_extra",
     ),
-    WHEELHOUSE,
-    _value("--make-wheelhouse", "DIR", "fill such a directory, and stop"),
+    value("--wheelhouse", "DIR", "install Python packages from DIR, without the network"),
+    value("--make-wheelhouse", "DIR", "fill such a directory, and stop"),
     DRY,
 )
-UNINSTALL: Final[Table] = (
-    _flag("--purge", "remove history, logs and changed settings as well"),
-    _flag("--docker", "stop the dockerd that gpud started, too"),
+UNINSTALL: Final[tuple[Option, ...]] = (
+    flag("--purge", "remove history, logs and changed settings as well"),
+    flag("--docker", "stop the dockerd that gpud started, too"),
     DRY,
 )
 TEXTS: Final[Mapping[str, str]] = {
@@ -60,19 +62,9 @@ TEXTS: Final[Mapping[str, str]] = {
 }
 
 
-class OptionParser(argparse.ArgumentParser):
-    """Says in one line what is wrong, then the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        """Print both on stderr and end with 2."""
-        print(f"error: {ascii(message)[1:-1]}\n", file=sys.stderr)
-        self.print_usage(sys.stderr)
-        self.exit(2)
-
-
 def read(verb: str, program: str, words: Sequence[str]) -> argparse.Namespace:
     """Read the words after a verb. Errors: ``SystemExit`` with 2."""
-    parser = OptionParser(prog=program, description=TEXTS[verb], allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog=program, description=TEXTS[verb], allow_abbrev=False)
     for names, how in INSTALL if verb == "install" else UNINSTALL:
         parser.add_argument(*names, **how)
     return parser.parse_args(words)
