@@ -16,14 +16,14 @@ from gpud import regular_file, settings_files
 from gpud.arguments import NOT_RUNNING
 from gpud.core.errors import ConfigError, GpudError, NotRunningError
 from gpud.core.settings import Settings, config_path, parse
-from gpud.core.text import escaped, pasteable
+from gpud.core.text import pasteable
 from gpud.core.wire import UNREADABLE
 from gpud.output import say
 from gpud.processes import lived_s
 from gpud.reports import latest_root_report, published_by, supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 LARGEST: Final = 32 << 20
 """Bytes of the agent's document, many times over."""
@@ -193,19 +193,6 @@ def document(run_dir: Path) -> dict[str, Any] | None:
     written_s = path.stat().st_mtime
     current = supervisor(run_dir) and published_by(written_s, latest_root_report(run_dir))
     return published if published and current else None
-
-
-@contextlib.contextmanager
-def legible() -> Iterator[None]:
-    """Report what of the agent's document cannot be shown: another version may have written it.
-
-    Errors: ``GpudError``.
-    """
-    try:
-        yield
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        message = f"the agent's status is none that this gpud can show: {type(error).__name__}"
-        raise GpudError(f"{message}: {escaped(str(error))}", fix="gpud restart") from error
 
 
 def _environ() -> dict[str, str]:

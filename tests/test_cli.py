@@ -207,6 +207,7 @@ def test_fixes_of_a_development_run_can_be_pasted(tmp_path: Path) -> None:
         {"schema_version": 1},
         {**homes.well(), "gpus": 5},
         {**homes.well(), "alerts": [{"starts_s": 1e300}]},
+        {**homes.well(), "probes": [{"probe": "new", "samples": [{"mode": "a", "unit": "hertz"}]}]},
     ],
 )
 @pytest.mark.parametrize("line", ["status", "status --json", "alerts", "baseline show"])

@@ -82,12 +82,12 @@ def human(value: float, unit: str, mode: str | None = None) -> str:
     """Write a figure in base units with a prefix: 1.23e-05 seconds is ``12.3 µs``.
 
     Elements are those of a square matrix, which people know by its side. The operations of a
-    ``mode`` of integers are no flops.
+    ``mode`` of integers are no flops. A unit that only another release knows stands as it is.
     """
     if unit == "elements":
         side = round(value**0.5)
         return f"{side} x {side}"
-    symbol = "op/s" if mode in INTEGERS else _SYMBOLS[unit]
+    symbol = "op/s" if mode in INTEGERS else _SYMBOLS.get(unit, unit)
     value = float(f"{value:.3g}")  # rounded first: 999.9 us is 1 ms
     for scale, prefix in _PREFIXES:
         if abs(value) >= scale:

@@ -12,7 +12,7 @@ from gpud import client, output
 from gpud.arguments import OK, PROBLEM
 from gpud.core.text import pasteable
 from gpud.document.status import read
-from gpud.place import as_the_agent, document, legible
+from gpud.place import as_the_agent, document
 from gpud.requests import AckRequest, AlertLine
 from gpud.show import headline
 
@@ -39,15 +39,13 @@ def run(options: argparse.Namespace, place: Place) -> int:
     published = document(run_dir)
     if published is None:
         return place.report_absent(run_dir, as_json=options.json)
-    with legible():
-        status = read(published)
-        alerts = chosen(status, ended=options.all)
-        shown = drawn(alerts, status)
+    status = read(published)
+    alerts = chosen(status, ended=options.all)
     if options.json:
         rows = msgspec.to_builtins(alerts)
         print(json.dumps({"schema_version": status.schema_version, "alerts": rows}), flush=True)
     else:
-        print(pasteable(shown, place.program), end="", flush=True)
+        print(pasteable(drawn(alerts, status), place.program), end="", flush=True)
     return PROBLEM if any(alert.ends_s is None for alert in alerts) else OK
 
 

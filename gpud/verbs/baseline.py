@@ -19,7 +19,7 @@ from gpud.core.errors import ConfigError
 from gpud.core.gpu_names import Label, uuid_of
 from gpud.core.stats import human
 from gpud.document.status import read
-from gpud.place import document, legible
+from gpud.place import document
 from gpud.requests import AcceptRequest, ChoiceLine, ResetRequest
 from gpud.show import model
 from gpud.show.figures import verdict_on_driver
@@ -48,15 +48,13 @@ def run(options: argparse.Namespace, place: Place) -> int:
     published = document(run_dir)
     if published is None:
         return place.report_absent(run_dir, as_json=options.json)
-    with legible():
-        status = read(published)
-        streams = chosen(status, _choice(options))
-        shown = output.drawn(table(streams, status))
+    status = read(published)
+    streams = chosen(status, _choice(options))
     if options.json:
         rows = msgspec.to_builtins(streams)
         print(json.dumps({"schema_version": status.schema_version, "streams": rows}))
     else:
-        print(shown, end="")
+        print(output.drawn(table(streams, status)), end="")
     return OK
 
 

@@ -12,7 +12,7 @@ import sys
 import time
 from functools import cache, partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from rich.segment import Segment
 from rich.style import Style
@@ -26,7 +26,7 @@ from gpud import output
 from gpud.arguments import INTERRUPTED
 from gpud.core.errors import ConfigError, GpudError
 from gpud.document.status import read
-from gpud.place import document, legible
+from gpud.place import document
 from gpud.show import status
 from gpud.show.view import BAD, QUIET, Span, View, line, narrowed
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
 
+    from gpud.document.status import Status
     from gpud.place import Place
     from gpud.show.view import Line
 
@@ -190,7 +191,7 @@ class WatchScreen(FullScreen):
     def __init__(self, run_dir: Path, place: Place, every_s: float, colour: str) -> None:
         super().__init__(colour)
         self._run_dir, self._place, self._every_s = run_dir, place, every_s
-        self._published: dict[str, Any] | None = None
+        self._document: Status | None = None
 
     def on_mount(self) -> None:
         """Draw again and again."""
@@ -201,18 +202,15 @@ class WatchScreen(FullScreen):
         """Draw what was published last, below what is wrong now."""
         trouble = None
         try:
-            latest = document(self._run_dir)
-            if latest is None:
+            if (latest := document(self._run_dir)) is None:
                 trouble = self._place.not_running(self._run_dir)
-            self._published = latest or self._published
+            else:
+                self._document = read(latest)
         except (GpudError, OSError) as error:
-            trouble = str(error)
+            fix = getattr(error, "fix", None)
+            trouble = f"{error}; {fix}" if fix else str(error)
         shown = [] if trouble is None else narrowed([line(Span(trouble, BAD))], view)
         room = View(view.width, (view.height or 0) - len(shown) + 1, ascii_only=view.ascii_only)
-        if self._published is not None:
-            try:
-                with legible():
-                    shown += status.screen(read(self._published), time.time(), room)
-            except GpudError as error:
-                shown += narrowed([line(Span(f"{error}; {error.fix}", BAD))], view)
+        if self._document is not None:
+            shown += status.screen(self._document, time.time(), room)
         return shown

@@ -11,7 +11,7 @@ from gpud import output
 from gpud.arguments import NOT_RUNNING, OK, PROBLEM
 from gpud.core.text import pasteable
 from gpud.document.status import read
-from gpud.place import document, legible
+from gpud.place import document
 from gpud.reports import short_status
 from gpud.show import status
 from gpud.show.headline import is_problem
@@ -38,12 +38,11 @@ def run(options: argparse.Namespace, place: Place) -> int:
         import json
 
         print(json.dumps(published), flush=True)  # also what this release does not understand
-    with legible():
-        shown = read(published)
-        code = PROBLEM if is_problem(shown) else OK
-        if options.json:
-            return code
-        lines = status.screen(shown, time.time(), output.view(sys.stdout))
+    shown = read(published)
+    code = PROBLEM if is_problem(shown) else OK
+    if options.json:
+        return code
+    lines = status.screen(shown, time.time(), output.view(sys.stdout))
     colour = output.coloured(options.color, sys.stdout)
     print(pasteable(output.painted(lines, colour=colour), place.program), end="", flush=True)
     return code

@@ -19,7 +19,6 @@ from gpud import client
 from gpud.core.errors import GpudError
 from gpud.core.text import pasteable
 from gpud.document.status import read
-from gpud.place import legible
 from gpud.requests import (
     AckRequest,
     AlertLine,
@@ -34,7 +33,7 @@ from gpud.requests import (
 from gpud.show import top
 from gpud.show.headline import unacknowledged
 from gpud.show.top import Choices, Moment, Process, SecondsPast
-from gpud.show.view import BAD, HEAD, QUIET, Span, line, narrowed
+from gpud.show.view import BAD, HEAD, QUIET, Span, line
 from gpud.verbs import screen
 from gpud.verbs.probe_outcome import ProbeOutcome
 from gpud.verbs.screen import FullScreen
@@ -145,11 +144,7 @@ class Top(FullScreen):
 
     def drawn(self, view: View) -> list[Line]:
         """Draw the body."""
-        try:
-            with legible():
-                return top.screen(self._moment, self._past, self._chosen, time.time(), view)
-        except GpudError as error:
-            return narrowed([self._worded(error)], view)
+        return top.screen(self._moment, self._past, self._chosen, time.time(), view)
 
     def foot(self) -> list[Line]:
         """Draw what is wrong with the agent, what was asked for, and the keys."""
