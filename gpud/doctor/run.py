@@ -6,17 +6,15 @@ check is killed at the deadline, and one that cannot be killed is left behind.
 
 from __future__ import annotations
 
-import json
 import os
 import select
-import shutil
 import signal
 import sys
 import textwrap
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -24,17 +22,15 @@ import msgspec
 import gpud
 from gpud import discovery
 from gpud.core.sample import SCHEMA_VERSION
-from gpud.core.text import escaped, pasteable
+from gpud.core.text import escaped
 from gpud.doctor import checks
 from gpud.doctor.finding import Check, Finding, Verdict, unknown
-from gpud.doctor.machine import Machine, Unreadable, this_machine
+from gpud.doctor.machine import Machine, Unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from types import ModuleType
 
-    from gpud.core.errors import ConfigError
-    from gpud.core.settings import Settings
 
 DEADLINE_S = 1.4
 """For all checks together. A child that loads the driver ends itself before."""
@@ -55,33 +51,6 @@ class CheckResult:
     verdict: Verdict
     evidence: str
     fix: str | None
-
-
-def doctor(
-    settings: Settings,
-    settings_error: ConfigError | None,
-    environ: Mapping[str, str],
-    *,
-    program: Sequence[str],
-    as_json: bool,
-) -> int:
-    """Run all checks, print the results and return 1 if there is a problem, else 0.
-
-    ``settings_error`` is why ``settings`` are the defaults; ``program`` starts this gpud.
-    """
-    results = [
-        replace(result, fix=result.fix and pasteable(result.fix, program))
-        for result in run_checks(this_machine(settings, environ, settings_error))
-    ]
-    if as_json:
-        print(json.dumps(document(results)))
-    elif sys.stdout.isatty():
-        colour = not environ.get("NO_COLOR") and environ.get("TERM", "dumb") != "dumb"
-        columns = shutil.get_terminal_size().columns
-        print("\n".join(lines(results, columns=columns, colour=colour)), flush=True)
-    else:
-        print("\n".join(lines(results)), flush=True)
-    return int(any(result.verdict is Verdict.PROBLEM for result in results))
 
 
 def collect(package: ModuleType = checks) -> tuple[list[Check], dict[str, str]]:
