@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 STYLES: Final = (GOOD, UNSURE, BAD)
 STALE_FROM_S: Final = 10.0
 """From when on it is said how old the document is: a living agent writes it every 6 s."""
-BRIEF: Final = frozenset(
-    {"alerts", "faults", "docker", "gpus", "figures", "events", "skips", "health", "cost"}
-)
-"""Sections of a screen that is not high enough for all of them."""
 
 
 def sections(source: model.Input) -> list[model.Section]:
@@ -40,7 +36,7 @@ def sections(source: model.Input) -> list[model.Section]:
         gpus.section(source),
         machine.docker(source),
         machine.changes(source),
-        figures.drivers(source),
+        *(() if source.brief else (figures.drivers(source),)),
         machine.skips(source),
         *((health,) if is_well else ()),
         *(() if any_seen else (faults,)),
@@ -64,7 +60,7 @@ def screen(document: Status, now_s: float, view: View) -> list[Line]:
         return whole
     brief = title(document, now_s)
     for section in sections(model.Input(document, brief=True)):
-        brief += section_lines(section, view) if section.name in BRIEF else []
+        brief += section_lines(section, view)
     return narrowed(brief, view)
 
 
