@@ -14,8 +14,7 @@ from gpud.core.text import escaped
 from gpud.show.view import ASCII, View, narrowed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import TextIO
+    from collections.abc import Iterable
 
     from gpud.show.model import Block
     from gpud.show.view import Line
@@ -28,19 +27,19 @@ def say(text: str, *, error: bool = False) -> None:
     print(escaped(text, lines=True), file=sys.stderr if error else sys.stdout, flush=True)
 
 
-def drawn(*blocks: Block, details: bool = False) -> str:
-    """Draw blocks for stdout: tables whole, however wide; with details what fits a terminal."""
+def drawn(block: Block, *, details: bool = False) -> str:
+    """Draw a block: tables whole, however wide; with details what fits a terminal."""
     from gpud.show.text import lines
 
-    room = View(sys.maxsize, ascii_only=ascii_only(sys.stdout))
+    room = View(sys.maxsize, ascii_only=ascii_only())
     if details:
-        room = view(sys.stdout)._replace(details=True)
-    return painted(narrowed(lines(blocks, room), room), colour=False)
+        room = view()._replace(details=True)
+    return painted(narrowed(lines([block], room), room), colour=False)
 
 
 def plain(text: str) -> str:
     """Return text with the letters that a locale without UTF-8 lacks written in ASCII."""
-    return text.translate(ASCII) if ascii_only(sys.stdout) else text
+    return text.translate(ASCII) if ascii_only() else text
 
 
 def dumb() -> bool:
@@ -48,12 +47,12 @@ def dumb() -> bool:
     return os.environ.get("TERM", "dumb").lower() in {"", "dumb", "unknown"}
 
 
-def ascii_only(stream: TextIO) -> bool:
-    """Return whether block elements would not be seen as such.
+def ascii_only() -> bool:
+    """Return whether block elements on stdout would not be seen as such.
 
-    The locale counts before the stream's own encoding: Python takes UTF-8 in the C locale too.
+    The locale counts and not the encoding: Python takes UTF-8 in the C locale too.
     """
-    if "utf" not in (stream.encoding or "").lower() or (stream.isatty() and dumb()):
+    if sys.stdout.isatty() and dumb():
         return True
     names = ["LC_ALL", "LC_CTYPE", "LANG"]
     if os.environ.get("LANG") == "C" and os.environ.get("LC_CTYPE") == "C.UTF-8":
@@ -62,11 +61,11 @@ def ascii_only(stream: TextIO) -> bool:
     return "utf" not in locale.lower()
 
 
-def coloured(when: str, stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
+def coloured(when: str) -> bool:
     """Return whether to colour; "auto" is on a terminal that can, unless NO_COLOR is set."""
     if when != "auto":
         return when == "always"
-    return stream.isatty() and not dumb() and not environ.get("NO_COLOR")
+    return sys.stdout.isatty() and not dumb() and not os.environ.get("NO_COLOR")
 
 
 def painted(lines: Iterable[Line], *, colour: bool) -> str:
@@ -75,14 +74,14 @@ def painted(lines: Iterable[Line], *, colour: bool) -> str:
     return "".join(f"{''.join(each).rstrip()}\n" for each in texts)
 
 
-def view(stream: TextIO) -> View:
-    """Return the room on the terminal behind a stream, or an endless roll where there is none."""
-    if not stream.isatty():
-        return View(ascii_only=ascii_only(stream))
+def view() -> View:
+    """Return the room on the terminal, or an endless roll where stdout is none."""
+    if not sys.stdout.isatty():
+        return View(ascii_only=ascii_only())
     import shutil
 
     size = shutil.get_terminal_size()
-    return View(size.columns or 80, size.lines or 24, ascii_only=ascii_only(stream))
+    return View(size.columns or 80, size.lines or 24, ascii_only=ascii_only())
 
 
 def _styled(text: str, style: str) -> str:

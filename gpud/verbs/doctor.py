@@ -31,8 +31,8 @@ def run(options: argparse.Namespace, place: Place) -> int:
     if options.json:
         print(json.dumps(document(results)))
     else:
-        columns = output.view(sys.stdout).width if sys.stdout.isatty() else 0
-        colour = output.coloured("auto", sys.stdout)
-        print("\n".join(lines(results, columns=columns, colour=colour)), flush=True)
+        columns = output.view().width if sys.stdout.isatty() else 0
+        shown = lines(results, columns=columns, colour=output.coloured("auto"))
+        print("\n".join(shown), flush=True)
     problem = any(result.verdict is Verdict.PROBLEM for result in results)
     return PROBLEM if problem else OK

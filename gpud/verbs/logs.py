@@ -201,9 +201,9 @@ def _at(entry: LogEntry) -> float:
 
 
 def _print(entries: list[LogEntry], options: argparse.Namespace) -> None:
-    view = View(sys.maxsize, ascii_only=output.ascii_only(sys.stdout))
+    view = View(sys.maxsize, ascii_only=output.ascii_only())
     lines = narrowed([drawn(entry) for entry in entries], view)
-    colour = output.coloured(options.color, sys.stdout)
+    colour = output.coloured(options.color)
     print(output.painted(lines, colour=colour), end="", flush=True)
 
 

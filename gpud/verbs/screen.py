@@ -122,8 +122,8 @@ class FullScreen(App[int]):
 
     def __init__(self, colour: str) -> None:
         super().__init__(ansi_color=True)
-        coloured = output.coloured(colour, sys.stdout)
-        self._ascii_only = output.ascii_only(sys.stdout)  # Textual puts itself in its place
+        coloured = output.coloured(colour)
+        self._ascii_only = output.ascii_only()  # Textual puts itself in its place
         self.body, self.bottom = (
             Lines(colour=coloured, resized=self.draw, id=name) for name in ("body", "foot")
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,8 +41,8 @@ def run(options: argparse.Namespace, place: Place) -> int:
     code = PROBLEM if is_problem(shown) else OK
     if options.json:
         return code
-    lines = status.screen(shown, time.time(), output.view(sys.stdout))
-    colour = output.coloured(options.color, sys.stdout)
+    lines = status.screen(shown, time.time(), output.view())
+    colour = output.coloured(options.color)
     print(pasteable(output.painted(lines, colour=colour), place.program), end="", flush=True)
     return code
 
