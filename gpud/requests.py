@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 
 from gpud.core.sample import Condition, Inventory, RunReport, Skip
+from gpud.core.streams import Choice
 
 LARGEST_REQUEST: Final = 1 << 16
 
@@ -33,18 +34,14 @@ class AckRequest(_Request, frozen=True, tag="ack"):
 class AcceptRequest(_Request, frozen=True, tag="accept"):
     """Take the current speed as usual: of an alert's streams, or of the given ones."""
 
+    choice: Choice
     alert: str | None = None
-    gpu: str | None = None
-    probe: str | None = None
-    mode: str | None = None
 
 
 class ResetRequest(_Request, frozen=True, tag="reset"):
     """Learn anew what is usual for the given streams."""
 
-    gpu: str | None = None
-    probe: str | None = None
-    mode: str | None = None
+    choice: Choice
 
 
 class ForgetRequest(_Request, frozen=True, tag="forget"):
@@ -122,11 +119,9 @@ class AlertLine(_Line, frozen=True, tag="alert"):
 
 
 class ChoiceLine(_Line, frozen=True, tag="choice"):
-    """Streams that were chosen; a part that is None means all of them."""
+    """Streams that were chosen."""
 
-    gpu: str | None = None
-    probe: str | None = None
-    mode: str | None = None
+    choice: Choice
 
 
 class GpuLine(_Line, frozen=True, tag="gpu"):

@@ -17,7 +17,6 @@ import msgspec
 from gpud.agent.history.store import History
 from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.served import job_of
-from gpud.agent.regression.commands import EVERYTHING, Choice
 from gpud.agent.serve.local.actions import Actions
 from gpud.agent.serve.local.socket import SocketServer
 from gpud.agent.state import status
@@ -25,6 +24,7 @@ from gpud.agent.state.snapshot import Snapshot
 from gpud.core.clock import Instant
 from gpud.core.proc import start_ticks
 from gpud.core.settings import SOCKET, Settings
+from gpud.core.streams import EVERYTHING, Choice
 from tests.events import made
 from tests.waiting import LIMIT_S, until
 

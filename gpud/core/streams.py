@@ -1,6 +1,11 @@
 """Names of streams: the figures of one mode of one probe on one GPU over time."""
 
+from typing import Final
+
 import msgspec
+
+CPU: Final = "cpu"
+"""Stands for the CPU where a GPU has its UUID."""
 
 
 class StreamKey(msgspec.Struct, frozen=True):
@@ -23,3 +28,26 @@ class StreamKey(msgspec.Struct, frozen=True):
         place = "the CPU" if self.gpu is None else self.gpu
         place = place if self.peer is None else f"{place} and {self.peer}"
         return f"{self.probe} {self.mode} on {place}{', on battery' if self.on_battery else ''}"
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """Streams that a person chooses. A part that is None means all; ``gpu``: a UUID, or ``CPU``."""
+
+    gpu: str | None = None
+    probe: str | None = None
+    mode: str | None = None
+
+    def holds(self, key: StreamKey) -> bool:
+        """Return whether a stream is chosen."""
+        parts = (self.gpu, key.gpu or CPU), (self.probe, key.probe), (self.mode, key.mode)
+        return all(chosen in {None, part} for chosen, part in parts)
+
+    def __str__(self) -> str:
+        """Name it for a person: "launch submit on GPU-...", "everything"."""
+        what = " ".join(part for part in (self.probe, self.mode) if part) or "everything"
+        if self.gpu is None:
+            return what
+        return f"{what} on {'the CPU' if self.gpu == CPU else self.gpu}"
+
+
+EVERYTHING: Final = Choice()

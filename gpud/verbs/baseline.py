@@ -6,18 +6,18 @@ What is shown comes from the status document that the agent publishes; the agent
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from gpud import client, output
-from gpud.agent.regression.commands import CPU, EVERYTHING, Choice
 from gpud.arguments import OK, parser
 from gpud.core.errors import ConfigError
 from gpud.core.gpu_names import Label, uuid_of
 from gpud.core.stats import human
+from gpud.core.streams import CPU, EVERYTHING, Choice, StreamKey
 from gpud.document.status import read
 from gpud.place import document
 from gpud.requests import AcceptRequest, ChoiceLine, ResetRequest
@@ -70,7 +70,7 @@ def chosen(status: Status, choice: Choice) -> list[StreamReport]:
     streams = [
         stream
         for stream in status.streams
-        if choice.fits((stream.uuid or CPU, stream.probe, stream.mode))
+        if choice.holds(StreamKey(stream.uuid, stream.probe, stream.mode))
     ]
     if status.streams and not streams:
         names = dict.fromkeys(f"{stream.probe} {stream.mode}" for stream in status.streams)
@@ -103,15 +103,14 @@ def _reset(options: argparse.Namespace, place: Place, settings: Settings) -> int
     if (_choice(options) == EVERYTHING) != options.all:
         fix = "name it with --gpu, --probe or --mode, or give --all for everything"
         raise ConfigError("gpud baseline reset needs to know what to learn anew", fix=fix)
-    request = ResetRequest(gpu=options.gpu, probe=options.probe, mode=options.mode)
-    (choice,) = _choices(place, settings, request)
+    (choice,) = _choices(place, settings, ResetRequest(choice=_choice(options)))
     output.say(f"to be learnt anew: {choice}")
     return OK
 
 
 def _accept(options: argparse.Namespace, place: Place, settings: Settings) -> int:
-    gpu, probe, mode = _choice(options).parts
-    nothing = _choice(options) == EVERYTHING and options.id is None
+    choice = _choice(options)
+    nothing = choice == EVERYTHING and options.id is None
     if options.all and not nothing:
         fix = "leave out --all to accept only what is named"
         raise ConfigError("names and --all exclude each other", fix=fix)
@@ -120,9 +119,8 @@ def _accept(options: argparse.Namespace, place: Place, settings: Settings) -> in
             "gpud baseline accept needs to know what: an alert's ID, --probe, --gpu or --all",
             fix="`gpud alerts` lists the alerts with their IDs",
         )
-    request = AcceptRequest(alert=options.id, gpu=gpu, probe=probe, mode=mode)
-    for choice in _choices(place, settings, request):
-        output.say(f"the current speed is usual from now on: {choice}")
+    for accepted in _choices(place, settings, AcceptRequest(choice=choice, alert=options.id)):
+        output.say(f"the current speed is usual from now on: {accepted}")
     return OK
 
 
@@ -134,5 +132,4 @@ def _choices(
     place: Place, settings: Settings, request: AcceptRequest | ResetRequest
 ) -> list[Choice]:
     answer = client.ask_running(place, settings, request)
-    streams = (line for line in answer if isinstance(line, ChoiceLine))
-    return [Choice(line.gpu, line.probe, line.mode) for line in streams]
+    return [line.choice for line in answer if isinstance(line, ChoiceLine)]

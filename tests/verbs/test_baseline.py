@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.regression.commands import BASELINE_ACCEPTED, BASELINE_RESET, Choice
+from gpud.agent.regression.commands import BASELINE_ACCEPTED, BASELINE_RESET
 from gpud.core.alerts import SHORT
-from gpud.core.streams import StreamKey
+from gpud.core.streams import Choice, StreamKey
 from tests import serving
 from tests.verbs.decisions import NOW_S, SUBMIT, UUID, alert, document, snapshot, stream
 from tests.verbs.homes import Ran, called, running

@@ -9,11 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import asdict
+
+from gpud.core.streams import EVERYTHING, Choice
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpud.core.sample import Condition
-    from gpud.core.streams import StreamKey
 
 BASELINE_ACCEPTED: Final = "baseline_accepted"  # the present speed is usual
 BASELINE_RESET: Final = "baseline_reset"  # forget the baseline, and learn again
@@ -21,41 +24,6 @@ ALERT_ACKNOWLEDGED: Final = "alert_acknowledged"
 PROBE_REQUESTED: Final = "probe_requested"
 KINDS: Final = (BASELINE_ACCEPTED, BASELINE_RESET, ALERT_ACKNOWLEDGED)
 """Kinds of commands, as events name them."""
-
-CPU: Final = "cpu"
-"""Stands for the CPU where a GPU has its UUID."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A choice of streams. A part that is None means all of them."""
-
-    gpu: str | None = None  # a UUID, or ``CPU``
-    probe: str | None = None
-    mode: str | None = None
-
-    @property
-    def parts(self) -> tuple[str | None, str | None, str | None]:
-        """GPU, probe and mode."""
-        return self.gpu, self.probe, self.mode
-
-    def holds(self, key: StreamKey) -> bool:
-        """Return whether a stream is chosen."""
-        return self.fits((key.gpu or CPU, key.probe, key.mode))
-
-    def fits(self, parts: tuple[str | None, str | None, str | None]) -> bool:
-        """Return whether a stream with these parts (GPU, probe and mode) is chosen."""
-        return all(chosen in {None, part} for chosen, part in zip(self.parts, parts, strict=True))
-
-    def __str__(self) -> str:
-        """Name it for a person: "launch submit on GPU-...", "everything"."""
-        what = " ".join(part for part in (self.probe, self.mode) if part) or "everything"
-        if self.gpu is None:
-            return what
-        return f"{what} on {'the CPU' if self.gpu == CPU else self.gpu}"
-
-
-EVERYTHING: Final = Choice()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +42,7 @@ class Command:
 
     def body(self) -> dict[str, Condition]:
         """Return the event's body; ``decoded`` reads it."""
-        gpu, probe, mode = self.choice.parts
-        parts = {"gpu": gpu, "probe": probe, "mode": mode, "fingerprint": self.fingerprint}
+        parts = {**asdict(self.choice), "fingerprint": self.fingerprint}
         texts = {name: text for name, text in parts.items() if text is not None}
         return {"after_run": self.after_run, **texts}
 

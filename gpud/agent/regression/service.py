@@ -20,7 +20,7 @@ from gpud.agent.history import queries, records
 from gpud.agent.history.queries import CONTEXTS, STREAM
 from gpud.agent.history.records import SavedState
 from gpud.agent.history.store import WAITING_LIMIT
-from gpud.agent.regression.commands import ALERT_ACKNOWLEDGED, EVERYTHING, Command
+from gpud.agent.regression.commands import ALERT_ACKNOWLEDGED, Command
 from gpud.agent.regression.evaluation import (
     Evaluator,
     SharedState,
@@ -29,6 +29,7 @@ from gpud.agent.regression.evaluation import (
 )
 from gpud.agent.state.status import with_streams
 from gpud.core.errors import GpudError, StoreError, WireError
+from gpud.core.streams import EVERYTHING
 
 if TYPE_CHECKING:
     import sqlite3
@@ -38,12 +39,11 @@ if TYPE_CHECKING:
     from gpud.agent.history.queries import Start
     from gpud.agent.history.records import Run
     from gpud.agent.history.store import History
-    from gpud.agent.regression.commands import Choice
     from gpud.agent.regression.detector import Spans, StreamStanding
     from gpud.agent.regression.evaluation import FinalVerdict, Results, RunFigures, StreamAlarm
     from gpud.agent.state.board import Board
     from gpud.core.clock import Instant
-    from gpud.core.streams import StreamKey
+    from gpud.core.streams import Choice, StreamKey
 
 RETRY_S: Final = 5.0
 """How soon a history that could not be read or written is tried again."""

@@ -16,8 +16,6 @@ from gpud.agent.regression.commands import (
     ALERT_ACKNOWLEDGED,
     BASELINE_ACCEPTED,
     BASELINE_RESET,
-    EVERYTHING,
-    Choice,
     Command,
     decoded,
 )
@@ -32,7 +30,7 @@ from gpud.agent.regression.evaluation import (
 from gpud.core.alerts import Cause
 from gpud.core.errors import WireError
 from gpud.core.sample import Backend, Failure, Flag, Reason, RunReport, Unit
-from gpud.core.streams import StreamKey
+from gpud.core.streams import EVERYTHING, Choice, StreamKey
 from tests import snapshots
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from gpud.agent.history import records
 from gpud.agent.history.schema import FILE
 from gpud.agent.history.store import Store
-from gpud.agent.regression.commands import BASELINE_ACCEPTED, BASELINE_RESET, Choice, Command
+from gpud.agent.regression.commands import BASELINE_ACCEPTED, BASELINE_RESET, Command
 from gpud.agent.regression.detector import Spans
 from gpud.agent.regression.evaluation import stream_key
 from gpud.core.sample import Flag, Unit
-from gpud.core.streams import StreamKey
+from gpud.core.streams import Choice, StreamKey
 from tests.agent.regression.lives import FIRST_S, World, gpu, life
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from gpud.agent.history import records
 from gpud.agent.history.records import Entry
@@ -18,13 +19,12 @@ from gpud.agent.regression.commands import (
     ALERT_ACKNOWLEDGED,
     BASELINE_ACCEPTED,
     BASELINE_RESET,
-    CPU,
     PROBE_REQUESTED,
-    Choice,
 )
 from gpud.agent.serve.local import exporting
 from gpud.core.errors import ConfigError, GpudError
 from gpud.core.gpu_names import Label, uuid_of
+from gpud.core.streams import CPU, Choice
 from gpud.requests import (
     AcceptRequest,
     AckRequest,
@@ -56,8 +56,6 @@ if TYPE_CHECKING:
 
 BUSY: Final = "somebody else's gpud probe runs, and another waits for its end"
 ALL: Final = "all"
-Parts = tuple[str, str, str]
-"""A GPU's UUID or ``CPU``, a probe and a mode."""
 
 
 class Actions:
@@ -125,15 +123,14 @@ class Actions:
     ) -> AsyncGenerator[AnswerLine | bytes, None]:
         for choice in _accepted(self._read(), request):
             await self._regression.decide(BASELINE_ACCEPTED, uid, choice)
-            yield _line(choice)
+            yield ChoiceLine(choice=choice)
 
     async def _reset(
         self, request: ResetRequest, uid: int
     ) -> AsyncGenerator[AnswerLine | bytes, None]:
-        requested = Choice(request.gpu, request.probe, request.mode)
-        choice = _existing(requested, self._read())
+        choice = _existing(request.choice, self._read())
         await self._regression.decide(BASELINE_RESET, uid, choice)
-        yield _line(choice)
+        yield ChoiceLine(choice=choice)
 
     async def _forget(
         self, request: ForgetRequest, uid: int
@@ -175,15 +172,6 @@ class Actions:
             self._probing.release()
 
 
-def _line(choice: Choice) -> ChoiceLine:
-    return ChoiceLine(gpu=choice.gpu, probe=choice.probe, mode=choice.mode)
-
-
-def _streams(snapshot: Snapshot) -> frozenset[Parts]:
-    """Give the streams that have a baseline, or will."""
-    return frozenset((key.gpu or CPU, key.probe, key.mode) for key in snapshot.regression.streams)
-
-
 def _firing(snapshot: Snapshot, prefix: str) -> str:
     """Return the fingerprint of the firing alert that begins with ``prefix``.
 
@@ -203,17 +191,18 @@ def _firing(snapshot: Snapshot, prefix: str) -> str:
 
 def _accepted(snapshot: Snapshot, request: AcceptRequest) -> tuple[Choice, ...]:
     """Give what to accept: the choice, or of an alert's streams those that it holds."""
-    choice = _existing(Choice(request.gpu, request.probe, request.mode), snapshot)
+    choice = _existing(request.choice, snapshot)
     if request.alert is None:
         return (choice,)
     fingerprint = _firing(snapshot, request.alert)
     streams = [
-        Choice(piece.stream.gpu or CPU, piece.stream.probe, piece.stream.mode)
+        piece.stream
         for alert in snapshot.alerts.alerts
         if alert.firing and alert.fingerprint == fingerprint
         for piece in alert.evidence
+        if choice.holds(piece.stream)
     ]
-    chosen = tuple(dict.fromkeys(stream for stream in streams if choice.fits(stream.parts)))
+    chosen = tuple(dict.fromkeys(Choice(key.gpu or CPU, key.probe, key.mode) for key in streams))
     if not chosen:
         message = f"the alert {request.alert} has no figures of {choice}"
         raise ConfigError(message, fix="`gpud alerts` lists the figures of each alert")
@@ -222,12 +211,12 @@ def _accepted(snapshot: Snapshot, request: AcceptRequest) -> tuple[Choice, ...]:
 
 def _existing(choice: Choice, snapshot: Snapshot) -> Choice:
     """Give a choice, its GPU with the whole UUID, whose every part exists, and exists together."""
-    all_streams = _streams(snapshot)
+    streams = snapshot.regression.streams  # that have a baseline, or will
     if choice.gpu is not None:
-        measured = dict.fromkeys((gpu for gpu, _, _ in all_streams), Label())
+        measured = dict.fromkeys((key.gpu or CPU for key in streams), Label())
         choice = replace(choice, gpu=uuid_of(choice.gpu, measured | _labels(snapshot)))
-    if not any(choice.fits(parts) for parts in all_streams):
-        names = sorted({f"{probe} {mode}" for _, probe, mode in all_streams})
+    if not any(map(choice.holds, streams)):
+        names = sorted({f"{key.probe} {key.mode}" for key in streams})
         fix = f"one of: {', '.join(names)}; `gpud baseline show` says more"
         raise ConfigError(f"there are no figures of {choice}", fix=fix)
     return choice
