@@ -51,8 +51,6 @@ def run(options: argparse.Namespace, place: Place) -> int:
     if options.verb == "uninstall" and not script.exists():
         script = TREE / "deploy/uninstall"
     if script.exists():
-        if os.geteuid() != 0 and options.verb == "uninstall":
-            os.execvp("sudo", ["sudo", "--", str(script), *words])
         os.execv(script, [str(script), *words])
     return guarded(lambda: _run(options, words))
 
