@@ -123,7 +123,7 @@ def standing(stream: StreamReport | None) -> UsualVerdict:
     if stream.open:
         worst = max(stream.open, key=lambda alarm: alarm.effect.slowdown)
         much = compared(worst.effect.slowdown)
-        since = f" since driver {worst.new_driver[:80]}" if worst.kind == "driver" else ""
+        since = f" since driver {worst.new_driver}" if worst.kind == "driver" else ""
         return UsualVerdict(much, f"{much}{since}", fires=True)
     if stream.level is None or stream.slowdown is None:
         return UsualVerdict("", f"learning what is usual, {_runs_so_far(stream)}")

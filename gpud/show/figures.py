@@ -198,7 +198,7 @@ def _gpu(
 ) -> Iterator[model.Block]:
     slug = model.slug(place(gpu))
     listed = source.document.gpus.get(source.uuid(gpu))
-    name = f"{place(gpu)}: {listed.name[:120]}" if listed else place(gpu)
+    name = f"{place(gpu)}: {listed.name}" if listed else place(gpu)
     if main:
         table = _table(source, f"speed-{slug}", main)
         title = model.Styled("Time for the same work, in percent of usual", "strong")
@@ -334,21 +334,21 @@ def _failures(source: model.Input) -> Iterator[model.Block]:
     for (why, advice), names in alike.items():
         named, mark = ", ".join(names), model.Mark("failed", "the last run failed: ")
         do = ("; ", model.Advice(advice)) if advice else None
-        yield model.Paragraph((f"{named}: ", mark, model.Prose(why, 600), do))
+        yield model.Paragraph((f"{named}: ", mark, model.Prose(why), do))
 
 
 def _where(run: LastRun) -> str:
-    return run.probe[:80] if run.gpu is None else f"{run.probe[:80]} on {place(run.gpu)}"
+    return run.probe if run.gpu is None else f"{run.probe} on {place(run.gpu)}"
 
 
 def _notes(source: model.Input) -> Iterator[model.Block]:
     """Say what else there is to say of last runs: a probe's note, modes that are not on offer."""
     for run in source.probes:
         if isinstance(note := run.conditions.get("note"), str):
-            yield model.Paragraph((f"{_where(run)}: ", model.Prose(note, 400)), "quiet")
+            yield model.Paragraph((f"{_where(run)}: ", model.Prose(note)), "quiet")
         for mode in run.missing:
-            words = f"{_where(run)}: not on offer: {mode.mode[:80]}: "
-            yield model.Paragraph((words, model.Prose(mode.detail or mode.reason, 400)), "quiet")
+            words = f"{_where(run)}: not on offer: {mode.mode}: "
+            yield model.Paragraph((words, model.Prose(mode.detail or mode.reason)), "quiet")
 
 
 def drivers(source: model.Input) -> model.Section:
@@ -368,7 +368,7 @@ def drivers(source: model.Input) -> model.Section:
         (
             figure_of(stream),
             _place(stream),
-            f"{verdict.old_driver[:60]}{ARROW}{verdict.new_driver[:60]}",
+            f"{verdict.old_driver}{ARROW}{verdict.new_driver}",
             verdict_on_driver(verdict),
             f"{verdict.samples} after {verdict.reference}",
             model.Timestamp(verdict.since_s),
@@ -400,5 +400,5 @@ def verdict_on_driver(verdict: VerdictReport) -> model.Mark:
     elif verdict.state in {"learning", "undecided"}:
         words = f"{words}, samples so far are too few"
     elif verdict.why:
-        words = f"{words}: {verdict.why[:200]}"
+        words = f"{words}: {verdict.why}"
     return model.Mark(state, words)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from gpud.document.status import Status
 
 UNKNOWN: Final = "not known"
-NAME: Final = 120
 SOURCES: Final = {
     **NAMES,
     "nothing": "nowhere",
@@ -197,7 +196,7 @@ def _none(document: Status) -> list[model.Block]:
 def _gone(document: Status, uuid: str, gpu: Expected, gone_s: float) -> model.Card:
     listed = document.gpus.get(uuid)
     number = f"GPU {listed.number}" if listed else "GPU"
-    title = f"{number}: {gpu.name[:NAME] or 'without a name'}"
+    title = f"{number}: {gpu.name or 'without a name'}"
     since = model.Paragraph((model.Mark("failed", "gone"), " since ", model.Timestamp(gone_s)))
     return model.Card(
         "", title, [since, model.Paragraph(model.code(uuid), "quiet")], state="failed"
@@ -229,7 +228,7 @@ def _card(source: model.Input, number: int, uuid: str, readings: Readings) -> mo
     else:
         blocks += [_silent(document), *([model.Pairs([clock])] if clock else ())]
     blocks.append(model.Fold(f"{label}-more", "more", [model.Pairs(list(_more(readings, device)))]))
-    return model.Card(label, f"GPU {number}: {name[:NAME]}", blocks)
+    return model.Card(label, f"GPU {number}: {name}", blocks)
 
 
 def _lacks_clock(readings: Readings) -> bool:
@@ -270,7 +269,7 @@ def _silent(document: Status) -> model.Paragraph:
     for name, answer in document.telemetry.sources.items():
         if answer.reason:
             failed = f"No telemetry: {NAMES.get(name, name)}: "
-            return model.Paragraph((failed, model.Prose(answer.why, 400)))
+            return model.Paragraph((failed, model.Prose(answer.why)))
     return model.Paragraph("No source has a value of it yet.", "quiet")
 
 
@@ -286,8 +285,8 @@ def _more(readings: Readings, device: DeviceReport | None) -> Iterator[model.Pai
         value = reading.value
         if value is None:
             why = REASONS.get(str(reading.absent), spaced(str(reading.absent)))
-            detail = f" ({reading.detail[:200]})" if reading.detail else ""
-            yield model.Pair(_word(field), model.Prose(f"{why}{detail}", 400))
+            detail = f" ({reading.detail})" if reading.detail else ""
+            yield model.Pair(_word(field), model.Prose(f"{why}{detail}"))
         elif field not in drawn:
             failed = field == "xids" and value != "none"
             words = value if isinstance(value, str) else amount(value, field)

@@ -52,7 +52,6 @@ COMPONENTS: Final = {
 """Names for people. Of several that are equally bad the first is named: others follow from it."""
 MOST: Final = 20
 """Alerts that are drawn; more are counted."""
-SUMMARY: Final = 400
 SHORTEST: Final = 60
 """Columns of ``short``."""
 HARMFUL: Final = re.compile(r"[^A-Za-z0-9 .,:;%()/+_~-]")
@@ -248,7 +247,7 @@ def card(document: Status, alert: AlertReport) -> model.Card:
     if alert.causes:
         causes = "; ".join(cause_words(cause) for cause in alert.causes)
         likely = model.Styled("Likely cause, the likeliest first: ", "strong")
-        detail.append(model.Paragraph((likely, model.Prose(causes, SUMMARY))))
+        detail.append(model.Paragraph((likely, model.Prose(causes))))
     link = model.Link(str(alert.runbook), "what this means and what to do", document.url or "")
     blocks = [
         model.Paragraph(about, "inline"),
@@ -256,7 +255,7 @@ def card(document: Status, alert: AlertReport) -> model.Card:
         *model.to_do(alert.fix),
         model.Detail([model.Paragraph(link, "quiet")]),
     ]
-    return model.Card(f"alert-{name}", model.Prose(alert.summary, SUMMARY), blocks, state)
+    return model.Card(f"alert-{name}", model.Prose(alert.summary), blocks, state)
 
 
 def _name(document: Status, evidence: Evidence) -> model.Text:
@@ -285,7 +284,7 @@ def _evidence(document: Status, evidence: Sequence[Evidence], name: str) -> mode
             model.Styled(compared(e.slowdown), "strong"),
             human(e.before, e.unit, e.stream.mode),
             human(e.after, e.unit, e.stream.mode),
-            f"{document.place(e.stream.gpu)[:40]}{', on battery' if e.stream.on_battery else ''}",
+            f"{document.place(e.stream.gpu)}{', on battery' if e.stream.on_battery else ''}",
             span(e.low, e.high),
             f"{e.samples} after {e.reference}",
             model.Timestamp(e.since_s),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gpud.document.alerts import SEEN
 from gpud.show import model
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from gpud.document.alerts import FaultReport
     from gpud.document.status import Status
-
-EVIDENCE: Final = 400
 
 
 def section(source: model.Input) -> model.Section:
@@ -49,11 +47,11 @@ def _card(fault: FaultReport) -> model.Card:
         about.append(("last ", model.Timestamp(fault.at_s)))
     blocks: list[model.Block] = [model.Paragraph(about, "inline")]
     if fault.evidence:
-        words = model.Styled("Evidence: ", "strong"), model.Prose(fault.evidence, EVIDENCE)
+        words = model.Styled("Evidence: ", "strong"), model.Prose(fault.evidence)
         blocks.append(model.Paragraph(words))
     blocks += model.to_do(fault.fix or NO_FIX)
     blocks.append(model.Paragraph(model.Prose(sureness(fault.confidence, fault.source)), "quiet"))
-    title = model.Prose(f"{fault.id}: {fault.title}", EVIDENCE)
+    title = model.Prose(f"{fault.id}: {fault.title}")
     return model.Card(f"fault-{fault.id}", title, blocks, state)
 
 
@@ -65,7 +63,7 @@ def _advice(faults: list[FaultReport]) -> Iterator[model.Block]:
     rows = [
         (
             model.code(fault.id),
-            model.Prose(fault.title, EVIDENCE),
+            model.Prose(fault.title),
             fault_effect(fault.effect),
             model.Advice(fault.fix or NO_FIX),
             model.Prose(sureness(fault.confidence, fault.source)),

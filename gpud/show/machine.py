@@ -23,8 +23,6 @@ HEALTH: Final[tuple[model.State, ...]] = ("ok", "degraded", "failed")
 TOGETHER_S: Final = 120.0
 """Changes within so long of the first are one: each source sees its own at its own time."""
 LEAST_PERCENT: Final = 0.01
-SHORT: Final = 400
-"""Characters of a detail in a narrow column."""
 
 
 def docker(source: model.Input) -> model.Section:
@@ -53,7 +51,7 @@ def _dockerd(dockerd: DockerdReport, *, privileged: bool) -> Iterator[model.Pair
     yield model.Pair("dockerd", model.Mark(state, spaced(dockerd.state)))
     watches = "" if privileged else ", without root: gpud only watches"
     yield model.Pair("owner", f"{spaced(dockerd.owner)}{watches}")
-    yield model.Pair("version", dockerd.version and dockerd.version[:80])
+    yield model.Pair("version", dockerd.version)
     counts = sorted(dockerd.restarts.items())
     reasons = ", ".join(f"{count} {spaced(reason)}" for reason, count in counts if count)
     if reasons:
@@ -69,10 +67,10 @@ def _figures(document: Status, root: RootReport) -> Iterator[model.Pair]:
     running = dockerd.containers_running
     yield model.Pair("containers running", None if running is None else str(running))
     if (toolkit := containers.toolkit) is not None:
-        why = (": ", model.Prose(toolkit.detail, SHORT)) if toolkit.detail else None
+        why = (": ", model.Prose(toolkit.detail)) if toolkit.detail else None
         yield model.Pair("toolkit", (spaced(toolkit.state), why))
     if (comparison := document.containers) is not None:
-        yield model.Pair("n-body in a container", model.Prose(comparison.detail, SHORT))
+        yield model.Pair("n-body in a container", model.Prose(comparison.detail))
     elif containers.image_present is False:
         pull = model.code(f"docker pull {containers.image}")
         yield model.Pair("n-body in a container", ("no image: ", pull))
@@ -106,7 +104,7 @@ def _change(change: ChangeReport) -> str:
 def changes(source: model.Input) -> model.Section:
     """Make the latest changes, the newest first; the history has all of them."""
     rows = [
-        (model.Timestamp(at_s), model.Prose(", ".join(words), SHORT))
+        (model.Timestamp(at_s), model.Prose(", ".join(words)))
         for at_s, words in reversed(grouped_changes(source.document))
     ]
     limit, more = 1 if source.brief else 3, model.Link("/api/v1/events", "/api/v1/events")
@@ -172,7 +170,7 @@ def health(source: model.Input) -> model.Section:
             (
                 names,
                 model.Mark(HEALTH[rank], word),
-                model.Prose(why, 1200) if why else None,
+                model.Prose(why) if why else None,
                 model.Advice(fix) if fix else None,
                 model.Timestamp(since_s[key]) if key in since_s and rank else None,
             )

@@ -1,7 +1,7 @@
 """Model of what page and terminal show: sections of blocks of text, made once and written twice.
 
 `gpud.agent.serve.page.html` writes it as HTML, `gpud.show.text` as lines. Words in it may quote
-foreign strings: both writers escape them.
+foreign strings of any length: both writers escape and cut them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from gpud.document.status import Status
 
 UNKNOWN: Final = "\N{EN DASH}"
-LONGEST: Final = 2000
-"""Characters of one text: a driver may say a megabyte."""
 State: TypeAlias = Literal["ok", "degraded", "failed", "starting"]
 
 
@@ -69,7 +67,6 @@ class Prose(Inline, frozen=True):
     """A text of the agent's. Moments in it are in UTC; writers put them into the reader's zone."""
 
     words: str
-    limit: int = LONGEST
 
 
 class Advice(Inline, frozen=True):

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from gpud.show.view import Line
 
+LONGEST: Final = 2000
+"""Characters of one text: a driver may say a megabyte."""
 STYLES: Final = {"ok": PLAIN, "degraded": UNSURE, "failed": BAD, "starting": PLAIN}
 AROUND: Final = {"name": " ({})", "aside": "; {}", "hump": " {}"}
 INDENT: Final = "  "
@@ -36,7 +38,7 @@ LEAST_SPAN: Final = 0.1
 def plain(words: model.Text, *, short: bool = False) -> str:
     """Write a text without its marks; ``short``: for a narrow terminal."""
     if words is None or isinstance(words, str):
-        return words or ""
+        return (words or "")[:LONGEST]
     if isinstance(words, model.Inline):
         return _inline(words, short=short)
     return "".join(plain(part, short=short) for part in words)
@@ -54,7 +56,7 @@ def _inline(words: model.Inline, *, short: bool) -> str:
         case model.Styled():
             return AROUND.get(words.kind, "{}").format(plain(words.words, short=short))
         case model.Mark() | model.Advice() | model.Prose():
-            return words.words[: model.LONGEST]
+            return plain(words.words)
     raise TypeError(words)
 
 

@@ -12,7 +12,7 @@ from gpud.agent.serve.page import html
 from gpud.agent.serve.page.html import icon, inline, moment
 from gpud.show import model
 from gpud.show.figures import RANGES_S, suggested_range
-from gpud.show.headline import SUMMARY, headline
+from gpud.show.headline import headline
 from gpud.show.known_faults import seen
 from gpud.show.status import sections
 from gpud.units import place
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from gpud.show.headline import Headline
 
-SENTENCE: Final = 600
-"""Characters of the one sentence; the whole of it stands below."""
 MENU: Final = (("figures", "Speed"), ("gpus", "GPUs"), ("docker", "Docker"), ("events", "Changes"))
 """Sections that are open, and where a script is told to go; all others are folded."""
 THEMES: Final = (("auto", "light dark"), ("light", "light"), ("dark", "dark"))
@@ -130,7 +128,7 @@ def _state(source: model.Input, state: Headline, alerts: model.Section | None) -
     line = el(
         "div",
         el("h1", el("span", "gpud: ", class_="hidden"), word, id="state-title"),
-        el("p", inline((model.Prose(state.why, SENTENCE), state.ahead)), class_="why"),
+        el("p", inline((model.Prose(state.why), state.ahead)), class_="why"),
         since,
         id="state-line",
         role="status",
@@ -166,7 +164,7 @@ def _alerts(alerts: model.Section, state: Headline) -> Html:
             folded.append(html.blocks([block]))
             continue
         title, inside = inline(block.title), block.blocks
-        if block.title == model.Prose(state.why, SUMMARY):
+        if block.title == model.Prose(state.why):
             title, spoken = text("Evidence"), model.to_do(state.fix)
             inside = [each for each in inside if each not in spoken]
         name = block.name
@@ -186,7 +184,7 @@ def _age(source: model.Input) -> Html:
     old = sorted({f"{r.probe} ({place(r.gpu)})" for r in source.probes if not source.is_fresh(r)})
     if not old:
         return newest
-    words = "Too old to stand for now: ", text(", ".join(old), SENTENCE)
+    words = "Too old to stand for now: ", ", ".join(old)
     return joined(newest, el("p", icon("degraded"), " ", *words, class_="old"))
 
 
@@ -220,9 +218,9 @@ def _foot(source: model.Input, config: str) -> Html:
         f"{key} {value}" for key, value in sorted(document.platform.items()) if value
     )
     facts = [
-        model.Pair("gpud", document.version[:60]),
+        model.Pair("gpud", document.version),
         model.Pair("running since", model.Timestamp(document.started_s)),
-        model.Pair("machine", model.Prose(platform, 400) if platform else None),
+        model.Pair("machine", model.Prose(platform) if platform else None),
         model.Pair("settings", model.code(config) if config else None),
         model.Pair("in a terminal", (model.code("gpud status"), ", ", model.code("gpud doctor"))),
     ]

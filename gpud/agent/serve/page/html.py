@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from gpud.agent.serve.markup import Child, Html, el, joined, text
+from gpud.agent.serve.markup import LONGEST, Child, Html, el, joined, text
 from gpud.core.text import rezoned
 from gpud.show import model
 
@@ -98,7 +98,7 @@ def advice(words: str) -> Html:
     if "`" not in words and _COMMAND.fullmatch(words):
         before, _, typed = words.rpartition(": ")
         return joined(f"{before}: " if before else None, inline(model.Styled(typed, "code")))
-    parts = re.split(r"`([^`]+)`", words[:2000])
+    parts = re.split(r"`([^`]+)`", words[:LONGEST])
     typed_or_plain = (
         inline(model.Styled(p, "code")) if n % 2 else text(p) for n, p in enumerate(parts)
     )
@@ -246,7 +246,7 @@ INLINE: Final[dict[type, Callable[[Any], Html]]] = {
     model.Mark: _mark,
     model.Short: lambda words: inline(words.whole),
     model.Timestamp: lambda words: moment(words.at_s, ago=words.ago, near=words.near),
-    model.Prose: lambda words: Html(rezoned(text(words.words, words.limit), moment)),
+    model.Prose: lambda words: Html(rezoned(text(words.words), moment)),
     model.Advice: lambda words: advice(words.words),
     model.Link: lambda words: el("a", words.words, href=words.to),
     model.Styled: _styled,
