@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpud.core.stats import median
 from gpud.show import model
-from gpud.show.view import BAD, HEAD, PLAIN, QUIET, UNSURE, Span, View, line
+from gpud.show.view import BAD, BARS, HEAD, PLAIN, QUIET, UNSURE, Span, View, line
 from gpud.units import clock, moment
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ PAIR: Final = 2
 """Columns that need no headings."""
 LEAST_BARS, MOST_BARS = 8, 60
 PIPED_BARS: Final = 20
-BARS: Final = "▁▂▃▄▅▆▇█"
-ASCII_BARS: Final = "_.-~=+*#"
 GAP: Final = " "
 GAP_FROM: Final = 3.0
 """Times the usual distance of two points: from there on there is a hole between them."""
@@ -204,16 +202,11 @@ def _bars(past: model.RecentValues, view: View, room: int) -> str:
     width = PIPED_BARS if view.height is None else min(room - len(INDENT), MOST_BARS)
     if width < LEAST_BARS:
         return ""
-    return sparkline(past.at_s, past.values, width=width, ascii_only=view.ascii_only)
+    return sparkline(past.at_s, past.values, width=width)
 
 
 def sparkline(
-    at_s: Sequence[float],
-    values: Sequence[float],
-    *,
-    width: int,
-    ascii_only: bool = False,
-    most: float | None = None,
+    at_s: Sequence[float], values: Sequence[float], *, width: int, most: float | None = None
 ) -> str:
     """Draw the newest points that ``width`` characters hold, the newest at the right end.
 
@@ -233,20 +226,15 @@ def sparkline(
         cells.append(value)
     cells = cells[-width:]
     shown = [value for value in cells if value is not None]
-    if not shown:
-        return ""
     low, high = (min(shown), max(shown)) if most is None else (0.0, most)
     least = 0.0 if most is not None else LEAST_SPAN * abs(median(shown))
     if high - low < least:
         middle = (low + high) / 2
         low, high = middle - least / 2, middle + least / 2
-    bars = ASCII_BARS if ascii_only else BARS
-    return "".join(
-        GAP if value is None else bars[_height(value, low, high, len(bars))] for value in cells
-    ).strip()
+    bars = (GAP if value is None else _bar(value, low, high) for value in cells)
+    return "".join(bars).strip()
 
 
-def _height(value: float, low: float, high: float, count: int) -> int:
-    if high <= low:
-        return 0
-    return max(0, min(count - 1, int(count * (value - low) / (high - low))))
+def _bar(value: float, low: float, high: float) -> str:
+    height = int(len(BARS) * (value - low) / (high - low)) if high > low else 0
+    return BARS[max(0, min(len(BARS) - 1, height))]

@@ -182,7 +182,7 @@ def _gpu(moment: Moment, past: SecondsPast, gpu: int, zoom: int, view: View) -> 
             yield line(Span(cells, style(pair.value)))
             continue
         series = past.graph(gpu, field_name, zoom, width)
-        bars = sparkline(*series, width=width, ascii_only=view.ascii_only, most=most)
+        bars = sparkline(*series, width=width, most=most)
         yield line(cells, Span(f" {bars}", GRAPH))
     if not readings:
         yield line(Span("  no reading of it is known", QUIET))

@@ -18,8 +18,10 @@ PIPED: Final = 100
 """Columns of a sentence where nobody looks at a terminal."""
 NO_BREAK: Final = "\N{NO-BREAK SPACE}"
 NARROWEST: Final = 20
+BARS: Final = "▁▂▃▄▅▆▇█"
 ASCII: Final = str.maketrans(
     {"µ": "u", "≤": "<=", "°": "", "…": "~", "\N{EN DASH}": "-", "±": "+-", "→": "->"}
+    | dict(zip(BARS, "_.-~=+*#", strict=True))
 )
 
 

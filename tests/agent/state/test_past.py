@@ -23,7 +23,8 @@ from gpud.agent.telemetry.answers import Answer, paused
 from gpud.core.clock import Instant
 from gpud.core.sample import Absent, Backend, Flag, Pace, Peak, ProbeSpec, Reading, Unit
 from gpud.document.runs import RecentSeries
-from gpud.show.text import ASCII_BARS, sparkline
+from gpud.show.text import sparkline
+from gpud.show.view import ASCII
 from tests import snapshots
 from tests.histories import failed, run
 
@@ -134,24 +135,16 @@ def test_bars_show_the_newest_points_between_their_least_and_most(
     times: Sequence[float], values: Sequence[float], width: int, drawn: str
 ) -> None:
     assert sparkline(times, values, width=width) == drawn
-    if drawn[-1] == "█" and len(drawn) == len(ASCII_BARS):
-        assert sparkline(times, values, width=width, ascii_only=True) == ASCII_BARS
+    if times is RISING:
+        assert drawn.translate(ASCII) == "_.-~=+*#"
 
 
-@given(
-    st.lists(st.floats(-1e15, 1e15), max_size=90),
-    st.integers(0, 70),
-    st.booleans(),
-)
-def test_a_line_never_grows_beyond_its_room(
-    values: list[float],
-    width: int,
-    ascii_only: bool,  # noqa: FBT001  # hypothesis passes it by name
-) -> None:
+@given(st.lists(st.floats(-1e15, 1e15), max_size=90), st.integers(0, 70))
+def test_a_line_never_grows_beyond_its_room(values: list[float], width: int) -> None:
     times = [float(n) for n in range(len(values))]
-    drawn = sparkline(times, values, width=width, ascii_only=ascii_only)
-    assert len(drawn) <= width
-    assert not ascii_only or drawn.isascii()
+    drawn = sparkline(times, values, width=width)
+    assert max(len(drawn), len(drawn.translate(ASCII))) <= width
+    assert drawn.translate(ASCII).isascii()
 
 
 FIRST_S = 1_800_000_000 // HOUR_S * HOUR_S
