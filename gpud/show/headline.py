@@ -50,6 +50,8 @@ COMPONENTS: Final = {
     "status_file": "gpud status",
 }
 """Names for people. Of several that are equally bad the first is named: others follow from it."""
+LOOK: Final = "gpud doctor"
+"""What to do about something that says of no fix."""
 MOST: Final = 20
 """Alerts that are drawn; more are counted."""
 SHORTEST: Final = 60
@@ -153,7 +155,7 @@ def _of_component(
         min(since, default=None),
         f"{name}: {why}" if name else why,
         f"{names[0]} {spaced(first.reason or state)}",
-        first.fix,
+        first.fix or LOOK,
         f"{RUNBOOKS}/{UNWELL}" if state == "failed" else None,
         max(more - alike, 0),
     )
@@ -174,7 +176,7 @@ def _of_alert(document: Status, alerts: Sequence[AlertReport], more: int) -> Hea
         min(alert.began_s for alert in alerts),
         first.summary,
         brief,
-        first.fix,
+        first.fix or LOOK,
         first.runbook,
         len(alerts) - 1 + more,
     )
@@ -292,14 +294,3 @@ def _evidence(document: Status, evidence: Sequence[Evidence], name: str) -> mode
         for e in evidence
     ]
     return model.Table(f"evidence-{name}", "Evidence", columns, rows, limit=30)
-
-
-def first_fix(document: Status) -> str | None:
-    """Return what to do before all else; where the headline has no fix, that of something else."""
-    summary = headline(document)
-    if summary.state == "ok":
-        return None
-    worst = sorted(document.health.items(), key=lambda item: (-item[1].level, item[0]))
-    fixes = [part.fix for _, part in worst if part.level > Level.OK]
-    fixes[:0] = [summary.fix, *(alert.fix for alert in unacknowledged(document))]
-    return next(filter(None, fixes), None)

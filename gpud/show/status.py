@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpud.show import figures, gpus, known_faults, machine, model
-from gpud.show.headline import SLOWER, alerts, first_fix, headline, unacknowledged
+from gpud.show.headline import SLOWER, alerts, headline, unacknowledged
 from gpud.show.text import section_lines
 from gpud.show.view import BAD, GOOD, HEAD, UNSURE, Span, line, narrowed
 from gpud.units import lasted, moment, plural
@@ -77,8 +77,8 @@ def title(document: Status, now_s: float) -> list[Line]:
     words = f"{word}, {plural(count, 'alert')}" if count else word
     state = Span(words, STYLES[max(level, count > 0)])
     shown = [line(Span(f"gpud {document.version}: ", HEAD), state, since, Span(old, BAD))]
-    if fix := first_fix(document):
-        shown.append(line(Span("  do first: ", HEAD), fix))
+    if summary.fix and summary.state != "ok":
+        shown.append(line(Span("  do first: ", HEAD), summary.fix))
     if note := unmeasured(document):
         shown.append(line(Span("  note: ", HEAD), f"{note}{next_on_battery(document)}"))
     return shown

@@ -37,7 +37,7 @@ def test_first_lines_say_the_state_since_when_and_what_to_do() -> None:
         name: {"level": 2, "reason": "x", "detail": name, "fix": fix, "since_s": NOW_S}
         for name, fix in (("alerts", "mend alerts"), ("root", None), ("cuda", "mend cuda"))
     }
-    assert screen(made)[1] == "  do first: mend alerts"
+    assert screen(made)[1] == "  do first: gpud doctor"
     made["health"]["root"]["fix"] = "mend root"
     assert screen(made)[1] == "  do first: mend root"
 

@@ -144,11 +144,9 @@ def _state(source: model.Input, state: Headline, alerts: model.Section | None) -
 def _todo(state: Headline) -> Html | None:
     """Write what to do; a fix names the command where there is one."""
     parts: list[Child] = []
-    label = el("strong", "Hint: " if state.state == "ok" else "To do: ")
     if state.fix:
+        label = el("strong", "Hint: " if state.state == "ok" else "To do: ")
         parts.append(joined(label, inline(model.Advice(state.fix))))
-    elif state.state in {"degraded", "failed"}:
-        parts.append(joined(label, inline(model.code("gpud doctor")), " looks for the cause"))
     if state.about:
         parts.append(inline(model.Link(state.about, "what this means")))
     if state.more:
