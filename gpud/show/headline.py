@@ -52,7 +52,7 @@ COMPONENTS: Final = {
 """Names for people. Of several that are equally bad the first is named: others follow from it."""
 LOOK: Final = "gpud doctor"
 """What to do about something that says of no fix."""
-MOST: Final = 20
+MOST, MOST_BRIEF = 20, 3
 """Alerts that are drawn; more are counted."""
 SHORTEST: Final = 60
 """Columns of ``short``."""
@@ -216,11 +216,11 @@ def gpu_work_begins(document: Status) -> model.Text:
     return before, model.upcoming(from_s, document.written_s), after
 
 
-def alerts(document: Status, *, limit: int = MOST) -> model.Section:
+def alerts(source: model.Input) -> model.Section:
     """Make a card for each alert that fires, with its evidence, likely causes and what to do."""
-    firing_now = firing(document)
-    blocks: list[model.Block] = [card(document, alert) for alert in firing_now[:limit]]
-    if (more := len(firing_now) - limit) > 0:
+    firing_now, most = firing(source.document), MOST_BRIEF if source.brief else MOST
+    blocks: list[model.Block] = [card(source.document, alert) for alert in firing_now[:most]]
+    if (more := len(firing_now) - most) > 0:
         blocks.append(model.Paragraph((f"and {more} more: ", model.code("gpud alerts"))))
     return model.Section("alerts", "Alerts", blocks, wide=True)
 

@@ -29,7 +29,7 @@ def sections(source: model.Input) -> list[model.Section]:
     health, is_well = machine.health(source), source.document.state == "ok"
     faults, any_seen = known_faults.section(source), known_faults.seen(source.document)
     made = (
-        alerts(source.document, limit=3 if source.brief else 20),
+        alerts(source),
         *((faults,) if any_seen else ()),
         *(() if is_well else (health,)),
         figures.section(source),

@@ -132,7 +132,7 @@ def screen(
     shown = model.Input(document, brief=True)
     first, *rest = status.title(document, now_s)
     drawn = [first, *_because(document), *rest, _paced(moment, chosen)]
-    drawn += section_lines(alerts(document, limit=3), view)
+    drawn += section_lines(alerts(shown), view)
     gpu = chosen.shown(document)
     if gpu is None:
         drawn.append(line(Span("No GPU is known", HEAD)))
