@@ -21,20 +21,21 @@ AMOUNTS: Final = {
 
 def moment(at_s: float) -> str:
     """Write a moment as the clock on the wall has it."""
-    return _local("%Y-%m-%d %H:%M", at_s)
+    return local("%Y-%m-%d %H:%M", at_s)
 
 
 def clock(at_s: float) -> str:
     """Write the time of day of a moment, to the second."""
-    return _local("%H:%M:%S", at_s)
+    return local("%H:%M:%S", at_s)
 
 
 def day(at_s: float) -> str:
     """Write the day of a moment."""
-    return _local("%Y-%m-%d", at_s)
+    return local("%Y-%m-%d", at_s)
 
 
-def _local(form: str, at_s: float) -> str:
+def local(form: str, at_s: float) -> str:
+    """Write a moment in this machine's zone, in a form of ``strftime``."""
     try:
         return time.strftime(form, time.localtime(at_s))
     except (OverflowError, OSError, ValueError):

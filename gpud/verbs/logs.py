@@ -26,6 +26,7 @@ from gpud.core.errors import NotRunningError
 from gpud.core.text import escaped
 from gpud.reports import supervisor
 from gpud.show.view import PLAIN, QUIET, Span, View, line, narrowed
+from gpud.units import local
 
 if TYPE_CHECKING:
     import argparse
@@ -145,8 +146,9 @@ def read(component: str, raw: str) -> LogEntry:
 
 def drawn(entry: LogEntry) -> Line:
     """Draw an entry for a person: time, component, level, event, and the rest."""
+    at = "-" if entry.at_s is None else local("%Y-%m-%d %H:%M:%S", entry.at_s)
     return line(
-        Span(f"{_time(entry.at_s)} ", QUIET),
+        Span(f"{at:<19} ", QUIET),
         Span(f"{entry.component:<7} "),
         Span(f"{entry.level or '':<8} ", COLOURS.get(entry.level or "", PLAIN)),
         Span(entry.event[: 4 * LONGEST]),
@@ -247,11 +249,3 @@ def _value(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     shown = escaped(text if len(text) <= LONGEST else f"{text[:LONGEST]}…")
     return json.dumps(shown, ensure_ascii=False) if " " in shown else shown
-
-
-def _time(at_s: float | None) -> str:
-    try:
-        at = datetime.fromtimestamp(at_s or math.nan)  # noqa: DTZ006  # as the clock on the wall
-    except (ValueError, OverflowError, OSError):
-        return f"{'-':<19}"
-    return at.isoformat(" ", "seconds")
