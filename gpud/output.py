@@ -1,6 +1,6 @@
 """Output of the verbs: harmless text, blocks, colour, and the terminal's abilities.
 
-Six SGR codes are all the styles there are; rich, which wraps, measures and themes, takes 55 ms to
+Five SGR codes are all the styles there are; rich, which wraps, measures and themes, takes 55 ms to
 import.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpud.show.model import Block
     from gpud.show.view import Line
 
-_CODES: Final = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "cyan": 36}
+_CODES: Final = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33}
 
 
 def say(text: str, *, error: bool = False) -> None:
