@@ -10,21 +10,20 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpud import client, output
 from gpud.arguments import OK
 from gpud.core.errors import ConfigError, GpudError
-from gpud.core.sample import SCHEMA_VERSION, Unit
+from gpud.core.sample import SCHEMA_VERSION
 from gpud.core.stats import human
 from gpud.core.text import escaped
 from gpud.place import document
 from gpud.requests import HistoryRequest, RowLine, RowsLine
 from gpud.show import model
 from gpud.show.figures import FIELDS
-from gpud.units import amount, spaced
+from gpud.units import amount, local, spaced
 
 if TYPE_CHECKING:
     import argparse
@@ -39,10 +38,11 @@ USUAL: Final = 100
 MOST: Final = 100_000
 """Rows that are drawn or kept in memory; an export has no such limit."""
 HEAD: Final = ("time", "on", "probe", "mode", "median", "p10 to p90", "driver", "")
+FORMS: Final = {"hour": "%Y-%m-%d %Hh", "minute": "%Y-%m-%d %H:%M", "run": "%Y-%m-%d %H:%M:%S"}
+"""How the time of each kind of row is written."""
 SHORT: Final = 12
 """Characters of a UUID that tell GPUs apart where the agent has not numbered them."""
 LEADS_A_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-_UNITS: Final = frozenset(unit.value for unit in Unit)
 
 
 def run(options: argparse.Namespace, place: Place) -> int:
@@ -157,7 +157,7 @@ def _telemetry_cells(row: Mapping[str, Any], numbers: Mapping[str, Any]) -> tupl
         for name, share in row.items()
         if (reason := name.removeprefix("throttle_").removesuffix("_ratio")) != name and share
     )
-    when = _local(row["unix_s"], row["kind"])
+    when = local(FORMS[row["kind"]], row["unix_s"])
     return when, _gpu(row["gpu_uuid"], numbers), *amounts, ", ".join(reasons)
 
 
@@ -169,7 +169,7 @@ def _cells(row: Mapping[str, Any], numbers: Mapping[str, Any]) -> tuple[str, ...
         where = _gpu(row["gpu_uuid"], numbers)
     driver = str(row["driver_version"] or "")
     texts = (where, row["probe"], row["mode"] or "", *_figures(row), driver, _marks(row))
-    return _local(row["unix_s"], row["kind"]), *texts
+    return local(FORMS[row["kind"]], row["unix_s"]), *texts
 
 
 def _gpu(uuid: str, numbers: Mapping[str, Any]) -> str:
@@ -177,22 +177,11 @@ def _gpu(uuid: str, numbers: Mapping[str, Any]) -> str:
     return uuid[:SHORT] if number is None else f"GPU {number}"
 
 
-def _local(at_s: float, kind: str) -> str:
-    """Write the moment as the clock on the wall has it."""
-    try:
-        at = datetime.fromtimestamp(at_s)  # noqa: DTZ006  # the wall's
-    except (ValueError, OverflowError, OSError):
-        return f"{at_s:.0f}"
-    if kind == "hour":
-        return f"{at:%Y-%m-%d %H}h"
-    return at.isoformat(" ", "minutes" if kind == "minute" else "seconds")
-
-
 def _figures(row: Mapping[str, Any]) -> tuple[str, str]:
     if row["failure"] is not None:
         return f"failed: {row['failure']}", ""
     unit, mode = row["unit"], row["mode"]
-    if unit not in _UNITS or row["median"] is None:
+    if unit is None or row["median"] is None:
         return "-", ""
     spread = [human(end, unit, mode) for end in (row["p10"], row["p90"]) if end is not None]
     return human(row["median"], unit, mode), " to ".join(spread)
