@@ -65,8 +65,8 @@ def size(n_bytes: float) -> str:
 
 def amount(value: float, field: str) -> str:
     """Write a value of telemetry in the unit that its field's name ends with."""
-    if field.endswith("_bytes"):
-        return size(value)
+    if field.endswith(("_bytes", "_bytes_per_second")):
+        return f"{size(value)}{'/s' if field.endswith('_per_second') else ''}"
     if field == "pstate":
         return f"P{value:.0f}"
     scale, unit = next(

@@ -10,6 +10,7 @@ from msgspec import convert
 from gpud import words
 from gpud.core.sample import Skip
 from gpud.document.runs import StreamReport
+from gpud.units import amount
 
 EFFECT = {"ratio": 1.121, "low": 1.102, "high": 1.139}
 DRIVER = {"kind": "driver", "new_driver": "572.16", "effect": EFFECT, "at_s": 60.0}
@@ -53,3 +54,18 @@ def test_stream_stands_to_its_usual_in_words(
 def test_every_reason_to_skip_a_run_has_words_for_people() -> None:
     assert set(words.BECAUSE) == set(Skip)
     assert words.because("boot_grace") == "WSL has just started"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "shown"),
+    [
+        ("pcie_sent_bytes_per_second", 2.5e6, "2.4 MiB/s"),
+        ("memory_used_bytes", 2.5e6, "2.4 MiB"),
+        ("fan_ratio", 0.3, "30 %"),
+        ("energy_joules_total", 2.5e6, "2500 kJ"),
+        ("pcie_replays_total", 3.0, "3"),
+        ("pstate", 8.0, "P8"),
+    ],
+)
+def test_value_of_telemetry_has_the_unit_of_its_field(field: str, value: float, shown: str) -> None:
+    assert amount(value, field) == shown
