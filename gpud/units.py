@@ -86,8 +86,8 @@ def spaced(slug: str) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Count things: "1 restart", "2 restarts"."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    """Count things: "1 restart", "2,000 restarts"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def place(gpu: int | None) -> str:

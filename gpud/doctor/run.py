@@ -26,6 +26,7 @@ from gpud.core.text import escaped
 from gpud.doctor import checks
 from gpud.doctor.finding import Check, Finding, Verdict, unknown
 from gpud.doctor.machine import Machine, Unreadable
+from gpud.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -177,7 +178,7 @@ def lines(results: Sequence[CheckResult], *, columns: int = 0, colour: bool = Fa
         shown.append(f"{word}  {result.title:<{titles}}  {body[0]}")
         shown += [indent + line for line in body[1:]]
     counts = Counter(result.verdict for result in results)
-    problems = f"{counts[Verdict.PROBLEM]} problem{'' if counts[Verdict.PROBLEM] == 1 else 's'}"
+    problems = plural(counts[Verdict.PROBLEM], "problem")
     others = (Verdict.ADVICE, Verdict.OK, Verdict.UNKNOWN)
     return [*shown, "", ", ".join([problems, *(f"{counts[each]} {each}" for each in others)])]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpud.core.stats import INTEGERS, compared, human
 from gpud.show import model
-from gpud.units import DAY_S, place, span
+from gpud.units import DAY_S, place, plural, span
 from gpud.words import (
     ALIKE,
     AS_USUAL,
@@ -302,7 +302,7 @@ def _chart(source: model.Input, metric: Metric) -> model.Chart:
     """Make the chart of one metric in its own unit, with what only the last run has."""
     run, sample = metric.run, metric.sample
     title = model.Styled(called(run.probe, sample.mode), "strong")
-    facts = [f"last run: {sample.n:,} samples"]
+    facts = [f"last run: {plural(sample.n, 'sample')}"]
     if sample.p90 is not None:
         facts.append(f"p90 {human(sample.p90, sample.unit, sample.mode)}")
     alarm = _alert_of(source.document, metric)

@@ -163,6 +163,14 @@ def test_axis_of_integers_counts_operations_and_not_those_of_floating_point() ->
     assert "90 Top/s" in shown["figures"].words
 
 
+def test_samples_of_a_run_are_counted() -> None:
+    made = machine()
+    for count, words in ((1, "last run: 1 sample"), (2000, "last run: 2,000 samples")):
+        sample = {"mode": "nbody", "unit": "flops_per_second", "median": 1e13, "n": count}
+        made["probes"] = [{"probe": "nbody", "gpu": 0, "samples": [sample]}]
+        assert words == read(made)["history-gpu0-nbody-nbody"].words.split("on GPU 0")[1].strip()
+
+
 def first_cells(heading: str) -> list[str]:
     """The first column of the table below a heading of docs/page.md."""
     below = DOCUMENTED.partition(f"## {heading}\n")[2].partition("\n## ")[0]
