@@ -187,7 +187,7 @@ def cost(source: model.Input) -> model.Section:
     document, counters = source.document, source.document.counters
     running_s = max(document.written_s - document.started_s - counters.paused_s, 0.0)
     facts = [
-        model.Pair("GPU time", _share(counters.gpu_seconds, running_s, "of one GPU")),
+        model.Pair("GPU time", _share(counters.gpu_seconds, running_s)),
         model.Pair("processes started", f"{counters.children:,}"),
     ]
     if document.url and document.health.get("http", Health()).level < Level.FAILED:
@@ -195,8 +195,8 @@ def cost(source: model.Input) -> model.Section:
     return model.Section("cost", "What gpud takes", [model.Pairs(facts)])
 
 
-def _share(took_s: float | None, running_s: float, of: str) -> str | None:
-    """Write a time and what share of the running time it is: "12.0 s, 0.08 % of one core"."""
+def _share(took_s: float | None, running_s: float) -> str | None:
+    """Write a time and what share of the running time it is: "12 s, 0.08 % of one GPU"."""
     if took_s is None:
         return None
     took = f"{took_s:.2g} s" if took_s < MINUTE_S else lasted(took_s)
@@ -204,4 +204,4 @@ def _share(took_s: float | None, running_s: float, of: str) -> str | None:
         return took
     percent = 100 * took_s / running_s
     share = f"{percent:.2g}" if percent >= LEAST_PERCENT else f"below {LEAST_PERCENT:g}"
-    return f"{took}, {share} % {of}"
+    return f"{took}, {share} % of one GPU"
