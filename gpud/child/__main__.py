@@ -3,12 +3,13 @@
 ``--list`` prints the probes. ``--serve`` reads a ``Job`` a line and prints a document a line: the
 GPUs, or one run. All runs on a GPU share its context, which is given back at the end of the input,
 and when no job has come for a minute.
-Exit codes: 0 the last document holds figures, 1 a failure, 2 a job makes no sense.
+Exit codes: 0 the last document holds figures, 1 a failure, 2 it was called wrongly.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import select
@@ -19,7 +20,7 @@ from gpud import discovery, regular_file
 from gpud.child import kernels, probes
 from gpud.child.progress import Budget, Orphaned, Progress
 from gpud.core import advice
-from gpud.core.errors import GpudError, ProbeError
+from gpud.core.errors import ProbeError
 from gpud.core.record import replace, values
 from gpud.core.sample import (
     Backend,
@@ -42,15 +43,10 @@ if TYPE_CHECKING:
     from gpud.child.cuda_gpu import Gpu, LoadedCuda
     from gpud.core.sample import Condition
 
-LARGEST_JOB = 1 << 16
 STDIN = 0
 IDLE_S = 60.0
 """How long a child waits for its next job: who asks may be stopped, and it has a GPU and the lock.
 It is in no call of the driver then, so it ends itself on WSL2 as well."""
-
-
-class NotAJobError(GpudError):
-    """A line that asks for nothing that there is."""
 
 
 def main() -> int:
@@ -85,14 +81,10 @@ class Jobs:
         code, last = 0, Progress()
         while line := _next_line():
             try:
-                job = _job(line)
+                job = Job(**json.loads(line))
                 last = Progress(job)
                 work = self._run if job.probe else self._list_gpus
                 code = work(job, last)
-            except NotAJobError as error:
-                print(error, file=sys.stderr)
-                code = 2
-                break
             except (Orphaned, BrokenPipeError):  # nobody reads what comes of it any more
                 code = 1
                 break
@@ -123,10 +115,7 @@ class Jobs:
 
     def _run(self, job: Job, progress: Progress) -> int:
         budget = Budget(job.budget_s, progress=progress)
-        exists = job.probe in discovery.names(probes)
-        module = discovery.module(probes, job.probe, ("SPEC", "run")) if exists else "no such probe"
-        if isinstance(module, str):
-            raise NotAJobError(f"probe {job.probe!a:.60}: {module}")
+        module = importlib.import_module(f"{probes.__name__}.{job.probe}")
         budget.gpu_s = module.SPEC.gpu_budget_s
         report = self._report(module, job, budget, progress)
         _print(self._output, report)
@@ -262,15 +251,7 @@ def _next_line() -> bytes:
     if not select.select([STDIN], [], [], IDLE_S)[0]:
         return b""
     with open(STDIN, "rb", buffering=0, closefd=False) as jobs:  # takes one line, and no more
-        return jobs.readline(LARGEST_JOB)
-
-
-def _job(line: bytes) -> Job:
-    """Read a job. Errors: ``NotAJobError``."""
-    try:
-        return Job(**json.loads(line))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise NotAJobError(f"not a job: {error}") from error
+        return jobs.readline()
 
 
 def _reserved_stdout() -> TextIO:

@@ -191,30 +191,6 @@ def test_a_driver_too_old_for_the_kernels_says_what_to_do(tmp_path: Path) -> Non
     assert "update the NVIDIA driver" in failure["advice"]
 
 
-NO_JOB = {
-    "nothing": b"\n",
-    "not UTF-8": b"\xff\xfe",
-    "cut short": b'{"probe": "cpu_call"',
-    "nested": b"[" * 30_000,
-    "a list": b"[]",
-    "a field too many": b'{"sudo": 1}',
-}
-NO_PROBES = ("unheard\nof", "_private", "../launch", "x" * 500)
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        *(pytest.param(content, "not a job: ", id=name) for name, content in NO_JOB.items()),
-        *((json.dumps({"probe": name}), "no such probe") for name in NO_PROBES),
-    ],
-)
-def test_a_job_that_makes_no_sense_is_refused_in_one_line(content: bytes | str, words: str) -> None:
-    ended = ask("--serve", content)
-    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
-    assert words in ended.err
-
-
 @pytest.mark.parametrize("option", ["", "--help", "--run"])
 def test_another_option_is_a_usage_error(option: str) -> None:
     ended = ask(option, "{}")
