@@ -9,11 +9,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from gpud.agent import children, platform, whole_file
+from gpud.agent import children
 from gpud.agent.telemetry import answers, smi_output, windows
-from gpud.core import wire
 from gpud.core.errors import TelemetryError
 from gpud.core.telemetry import LEVELS
 
@@ -31,13 +28,6 @@ REST_S: Final = 300.0
 HOLDS_S: Final = 330.0
 """How long what it read is shown: there is no next answer."""
 DEADLINE_S: Final = 10.0
-
-
-class StartNote(msgspec.Struct, frozen=True):
-    """The last start, for the next agent of the same boot. Units: CLOCK_MONOTONIC."""
-
-    boot_id: str
-    retry_mono_s: float = 0.0
 
 
 def place(settings: Settings) -> str:
@@ -59,7 +49,7 @@ class NvidiaSmi:
         self._deadline_s = deadline_s
         self._place = place(context.settings)
         self._path = context.own / f"{NAME}.json"
-        self._note = self._read_note()
+        self._retry_s = self._read_note()  # by the monotonic clock
         self._asked = False  # since gpud started, or the driver became another
         self._folder: str | None = None  # of the driver in Windows' store
 
@@ -89,7 +79,7 @@ class NvidiaSmi:
         off = answers.of_machine(telemetry, "exposed", now_s) == "disabled"
         in_wsl = self._context.board.read().machine.platform.get("wsl")
         absent = not in_wsl and not self._context.settings.telemetry.nvidia_smi_exe
-        resting = now_s < self._note.retry_mono_s
+        resting = 0 < self._retry_s - now_s <= REST_S  # more: by the clock of an earlier boot
         return not (self._asked or better or off or absent or resting)
 
     async def _ask(self) -> tuple[Reading, ...]:
@@ -125,9 +115,9 @@ class NvidiaSmi:
 
         Errors: ``TelemetryError`` where that cannot be written; then nothing may be started.
         """
-        retry_s = self._context.now().mono_s + REST_S
+        self._retry_s = self._context.now().mono_s + REST_S
         try:
-            self._write(StartNote(platform.boot_id(), retry_s))
+            self._path.write_text(f"{self._retry_s}\n")
         except OSError as error:
             raise TelemetryError(
                 f"starts cannot be limited: {self._path}: {error.strerror}",
@@ -135,15 +125,8 @@ class NvidiaSmi:
                 fix=f"let gpud's user write {self._path.parent}",
             ) from error
 
-    def _read_note(self) -> StartNote:
-        """Read the note of this boot; a damaged one is none."""
-        boot_id = platform.boot_id()
-        with contextlib.suppress(OSError, *wire.UNREADABLE):
-            note = msgspec.json.decode(self._path.read_bytes(), type=StartNote)
-            if note.boot_id == boot_id:
-                return note
-        return StartNote(boot_id)
-
-    def _write(self, note: StartNote) -> None:
-        self._note = note
-        whole_file.replace(self._path, msgspec.json.encode(note) + b"\n")
+    def _read_note(self) -> float:
+        """Read when the last agent would have started it again; a damaged note is none."""
+        with contextlib.suppress(OSError, ValueError):
+            return float(self._path.read_text())
+        return 0.0
