@@ -21,6 +21,7 @@ from gpud.core.advice import Situation
 from gpud.core.errors import TelemetryError
 from gpud.core.sample import Absent, Reading
 from gpud.core.settings import NVML_LOCK
+from gpud.document.machine import ReadingReport
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,26 +65,10 @@ LIVE = msgspec.json.encode({"fields": sorted(LIVE_FIELDS), "processes": True})
 REPLACED = "library_replaced"
 
 
-class HelperReading(msgspec.Struct, frozen=True):
-    """A ``Reading`` as ``gpud.core.sample.plain`` writes it."""
-
-    gpu: int | None
-    field: str
-    source: str
-    value: float | str | None = None
-    absent: Absent | None = None
-    detail: str | None = None
-
-    def reading(self) -> Reading:
-        """Give the noun; neither value nor reason counts as failed."""
-        value = self.value if self.value is not None else self.absent or Absent.FAILED
-        return Reading(self.gpu, self.field, value, self.source, self.detail)
-
-
 class HelperAnswer(msgspec.Struct, frozen=True):
     """One line of the helper; ``gpud.agent.telemetry.nvml.__main__`` describes each part."""
 
-    readings: tuple[HelperReading, ...] | None = None
+    readings: tuple[ReadingReport, ...] | None = None
     processes: tuple[GpuProcesses, ...] = ()
     last: bool = False
     reason: Annotated[str, msgspec.Meta(pattern="^[a-z_]{1,64}$")] = "failed"
@@ -212,7 +197,7 @@ class Nvml:
 
     def _kept(self, answer: HelperAnswer) -> tuple[Reading, ...]:
         """Return the readings, and remember the Xids for the next helper."""
-        readings = tuple(read.reading() for read in answer.readings or () if read.field in FIELDS)
+        readings = tuple(_reading(read) for read in answer.readings or () if read.field in FIELDS)
         values = {(reading.gpu, reading.field): reading.value for reading in readings}
         for (gpu, field), uuid in values.items():
             xids, last = values.get((gpu, "xids")), values.get((gpu, "xid_last"))
@@ -345,3 +330,9 @@ class Nvml:
         self._failures += 1
         self._failure = TelemetryError(detail, reason=reason, fix=fix)
         return self._failure
+
+
+def _reading(read: ReadingReport) -> Reading:
+    """Return what the helper read; neither value nor reason counts as failed."""
+    value = read.value if read.value is not None else Absent(read.absent or Absent.FAILED)
+    return Reading(read.gpu, read.field, value, read.source, read.detail)
