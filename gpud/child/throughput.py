@@ -20,7 +20,6 @@ from gpud.child.warmup import Waking, settle
 from gpud.core.errors import ProbeError
 from gpud.core.record import Record
 from gpud.core.sample import Failure, Reason
-from gpud.core.stats import median
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +63,6 @@ class TimedBatches(Record):
     rates: tuple[float, ...]
     settled: bool
     repeats: int  # calls in a batch
-    call_s: float  # median
     clock: dict[str, Condition] = {}  # noqa: RUF012  # copied
 
     def outcome(self, spec: ProbeSpec, conditions: dict[str, Condition]) -> Outcome:
@@ -179,7 +177,7 @@ def measured(  # noqa: PLR0913  # the last two have one use each
         budget.check()
     rates = tuple(repeats * work / seconds for seconds in taken)
     clock = waking.conditions(rates) if waking else {}
-    return TimedBatches(rates, calm, repeats, median(taken) / repeats, clock)
+    return TimedBatches(rates, calm, repeats, clock)
 
 
 def _too_slow(name: str, call_s: float, gpu_s: float) -> ProbeError:

@@ -32,14 +32,12 @@ class Instant(msgspec.Struct, frozen=True):
     mono_s: float
 
 
-def parted_s(before: Instant, after: Instant) -> float:
-    """Say how far the wall clock moved beyond the monotonic one; negative: it was set back."""
-    return (after.wall_s - before.wall_s) - (after.mono_s - before.mono_s)
-
-
 def jumped(before: Instant, after: Instant, *, threshold_s: float) -> float | None:
-    """Give the jump between two moments, None while the clocks agree to ``threshold_s``."""
-    offset_s = parted_s(before, after)
+    """Say how far the wall clock moved beyond the monotonic one; negative: it was set back.
+
+    None while the clocks agree to ``threshold_s``.
+    """
+    offset_s = (after.wall_s - before.wall_s) - (after.mono_s - before.mono_s)
     return offset_s if abs(offset_s) > threshold_s else None
 
 

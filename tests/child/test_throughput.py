@@ -123,7 +123,6 @@ def test_a_series_is_right_and_within_its_budget(call_s: float) -> None:
     assert all(rate == pytest.approx(5.0 / call_s) for rate in series.rates)
     assert LEAST_RUNS <= len(series.rates) <= RUNS
     assert series.settled
-    assert series.call_s == pytest.approx(call_s)
     assert gpu.busy_s < 1.0
     assert series.repeats * call_s <= max(BATCH_S * 1.001, call_s)
 

@@ -44,9 +44,6 @@ REPLACED = "library_replaced"
 
 NOT_ASKED: Final = NvmlRefusal(Absent.NOT_ASKED, "[telemetry] pcie_throughput is off")
 
-MOST_PROCESSES: Final = 1000
-"""Of one GPU that are listed."""
-
 
 def handle(index: int) -> NvmlCall:
     """Return the call for the handle of one GPU, in NVML's own order."""
@@ -157,7 +154,7 @@ class NvmlSession:
             {"pid": pid, "kind": "+".join(dict.fromkeys(of)), "memory_bytes": memory[pid]}
             for pid, of in kinds.items()
         ]
-        return {"processes": processes[:MOST_PROCESSES]}
+        return {"processes": processes}
 
     def _readings(
         self, gpu: int | None, table: Mapping[str, NvmlQuery], fields: Container[str] | None

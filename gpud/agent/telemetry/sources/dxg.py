@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 NAME = "dxg"
 
-MOST_CARDS = 256
-
 
 def create(context: SourceContext) -> Dxg:
     """Create the source."""
@@ -64,7 +62,7 @@ class Dxg:
 
     def _cards(self) -> Iterator[tuple[str, str]]:
         devices = self._root / "sys/bus/pci/devices"
-        for name in _names(devices)[:MOST_CARDS]:
+        for name in _names(devices):
             yield _text(devices / name / "vendor"), _text(devices / name / "class")
 
 
