@@ -2,14 +2,14 @@
 
 A source brings raw values; ``plausible`` lets a real one through and turns any other into its
 reason. The suffix of a field's name is its unit (Prometheus's base units); only sources convert.
-Sentinels are what NVML, DCGM and nvidia-smi write where there is no value.
+One that ends in ``_total`` only grows, until the driver is loaded anew. Sentinels are what NVML,
+DCGM and nvidia-smi write where there is no value.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from gpud.core.sample import Absent
@@ -45,55 +45,40 @@ WORDED: Final = frozenset({"throttle_reasons", "xids"})
 """Fields whose text is made by gpud, in which ``none`` is an answer."""
 
 
-class FieldKind(StrEnum):
-    """What a field's value is."""
-
-    TEXT = "text"
-    GAUGE = "gauge"
-    COUNTER = "counter"  # only grows, until the driver is loaded anew
-
-
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field. ``low`` and ``high`` are what a number can be; outside lies a sentinel.
+    """One field: a text, or a number from 0 to ``high``; outside lies a sentinel.
 
     ``machine``: it is of the whole machine, and its readings have no GPU.
     """
 
-    kind: FieldKind
-    low: float = 0.0
     high: float = float(2**62)
+    text: bool = False
     machine: bool = False
 
 
-def _text(*, machine: bool = False) -> Field:
-    return Field(FieldKind.TEXT, machine=machine)
-
-
-def _gauge(high: float) -> Field:
-    return Field(FieldKind.GAUGE, high=high)
-
-
-_COUNTER = Field(FieldKind.COUNTER)
-_BYTES = _gauge(float(2**50))
-_RATIO = _gauge(1.0)
-_CELSIUS = _gauge(150.0)
-_WATTS = _gauge(10_000.0)
-_HERTZ = _gauge(2e10)
+_TEXT = Field(text=True)
+_OF_MACHINE = Field(text=True, machine=True)
+_COUNTER = Field()
+_BYTES = Field(float(2**50))
+_RATIO = Field(1.0)
+_CELSIUS = Field(150.0)
+_WATTS = Field(10_000.0)
+_HERTZ = Field(2e10)
 
 FIELDS: Final[Mapping[str, Field]] = {
     # of the machine
-    "driver_version": _text(machine=True),  # the Windows driver's where there is one: "595.71"
-    "nvml_version": _text(machine=True),  # the library's own, in WSL another: "595.45.03"
-    "cuda_version": _text(machine=True),  # the newest the driver offers: "12.8"
-    "driver_folder": _text(machine=True),  # in Windows' driver store: a driver's fingerprint
-    "exposed": _text(machine=True),  # "yes", "no", "disabled": whether WSL offers a GPU at all
+    "driver_version": _OF_MACHINE,  # the Windows driver's where there is one: "595.71"
+    "nvml_version": _OF_MACHINE,  # the library's own, in WSL another: "595.45.03"
+    "cuda_version": _OF_MACHINE,  # the newest the driver offers: "12.8"
+    "driver_folder": _OF_MACHINE,  # in Windows' driver store: a driver's fingerprint
+    "exposed": _OF_MACHINE,  # "yes", "no", "disabled": whether WSL offers a GPU at all
     # identity
-    "name": _text(),
-    "uuid": _text(),
-    "pci_bus_id": _text(),
-    "vbios_version": _text(),
-    "compute_capability": _text(),  # "8.9"
+    "name": _TEXT,
+    "uuid": _TEXT,
+    "pci_bus_id": _TEXT,
+    "vbios_version": _TEXT,
+    "compute_capability": _TEXT,  # "8.9"
     # memory
     "memory_total_bytes": _BYTES,
     "memory_used_bytes": _BYTES,
@@ -122,31 +107,31 @@ FIELDS: Final[Mapping[str, Field]] = {
     "clock_sm_max_hertz": _HERTZ,
     "clock_memory_max_hertz": _HERTZ,
     "clock_video_max_hertz": _HERTZ,
-    "pstate": _gauge(15.0),  # 32 is NVML_PSTATE_UNKNOWN
-    "throttle_reasons": _text(),  # words with commas, "none" for none
+    "pstate": Field(15.0),  # 32 is NVML_PSTATE_UNKNOWN
+    "throttle_reasons": _TEXT,  # words with commas, "none" for none
     "power_violation_seconds_total": _COUNTER,  # time below the wanted clocks for power
     "thermal_violation_seconds_total": _COUNTER,
     # the bus
-    "pcie_generation": _gauge(16.0),
-    "pcie_generation_max": _gauge(16.0),
-    "pcie_width": _gauge(64.0),
-    "pcie_width_max": _gauge(64.0),
+    "pcie_generation": Field(16.0),
+    "pcie_generation_max": Field(16.0),
+    "pcie_width": Field(64.0),
+    "pcie_width_max": Field(64.0),
     "pcie_replays_total": _COUNTER,
-    "pcie_sent_bytes_per_second": _gauge(1e12),  # by the GPU; opt in, 20 ms each
-    "pcie_received_bytes_per_second": _gauge(1e12),
+    "pcie_sent_bytes_per_second": Field(1e12),  # by the GPU; opt in, 20 ms each
+    "pcie_received_bytes_per_second": Field(1e12),
     # health
-    "fan_ratio": _gauge(2.0),  # of its rated speed, which it may exceed
-    "ecc_mode": _text(),  # "enabled", "disabled"
+    "fan_ratio": Field(2.0),  # of its rated speed, which it may exceed
+    "ecc_mode": _TEXT,  # "enabled", "disabled"
     "ecc_corrected_total": _COUNTER,
     "ecc_uncorrected_total": _COUNTER,
     "remapped_rows_correctable_total": _COUNTER,
     "remapped_rows_uncorrectable_total": _COUNTER,
     "remapped_rows_pending": _RATIO,  # 0 or 1
     "remapped_rows_failed": _RATIO,  # 0 or 1
-    "mig_mode": _text(),  # "enabled", "disabled"
-    "processes": _gauge(100_000.0),  # with a context, compute and graphics; one is counted once
-    "xids": _text(),  # since the agent started: "31:2,79:1", "none" for none
-    "xid_last": _gauge(100_000.0),  # 0 while there was none
+    "mig_mode": _TEXT,  # "enabled", "disabled"
+    "processes": Field(100_000.0),  # with a context, compute and graphics; one is counted once
+    "xids": _TEXT,  # since the agent started: "31:2,79:1", "none" for none
+    "xid_last": Field(100_000.0),  # 0 while there was none
 }
 
 
@@ -171,7 +156,6 @@ def plausible(field: str, value: object) -> float | str | Absent:
     ``value`` may be whatever a C ``unsigned long long``, a double or a cell of nvidia-smi can hold.
     Errors: ``KeyError`` for a field that is not in ``FIELDS``.
     """
-    kind, low, high = FIELDS[field].kind, FIELDS[field].low, FIELDS[field].high
     if isinstance(value, Absent):
         return value
     if isinstance(value, bytes | str):
@@ -179,10 +163,10 @@ def plausible(field: str, value: object) -> float | str | Absent:
         reason = None if field in WORDED and text == "none" else reason_of(text)
         if reason is not None:
             return reason
-        return text[:LONGEST_TEXT] if kind is FieldKind.TEXT else Absent.SENTINEL
-    if kind is FieldKind.TEXT or isinstance(value, bool) or not isinstance(value, int | float):
+        return text[:LONGEST_TEXT] if FIELDS[field].text else Absent.SENTINEL
+    if FIELDS[field].text or isinstance(value, bool) or not isinstance(value, int | float):
         return Absent.SENTINEL
-    if value in SENTINELS or not low <= value <= high:  # NaN lies nowhere
+    if value in SENTINELS or not 0 <= value <= FIELDS[field].high:  # NaN lies nowhere
         return Absent.SENTINEL
     return float(value)
 

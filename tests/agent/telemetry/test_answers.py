@@ -14,7 +14,6 @@ from gpud.agent.telemetry.fields import (
     FIELDS,
     SENTINELS,
     WORDS,
-    FieldKind,
     plausible,
     scaled,
     throttle_words,
@@ -134,7 +133,7 @@ def test_what_is_shown_is_fresh_said_by_its_source_and_nobody_better_knows(
 # --- whatever a driver or its tool writes ---
 
 
-NUMBERS = sorted(name for name, field in FIELDS.items() if field.kind is not FieldKind.TEXT)
+NUMBERS = sorted(name for name, field in FIELDS.items() if not field.text)
 TEXTS = sorted(set(FIELDS) - set(NUMBERS))
 
 whatever_c_holds = st.one_of(
@@ -154,7 +153,7 @@ def test_no_sentinel_and_no_impossible_number_gets_through(field: str, value: fl
         return
     assert isinstance(got, float)
     assert math.isfinite(got)
-    assert FIELDS[field].low <= got <= FIELDS[field].high
+    assert 0 <= got <= FIELDS[field].high
     assert value not in SENTINELS
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpud.agent import children
 from gpud.agent.telemetry import smi_output
-from gpud.agent.telemetry.fields import FIELDS, WORDS, FieldKind
+from gpud.agent.telemetry.fields import FIELDS, WORDS
 from gpud.agent.telemetry.smi_output import ARGUMENTS, FIXES
 from gpud.agent.telemetry.sources import nvidia_smi_exe
 from gpud.agent.telemetry.sources.nvidia_smi_exe import REST_S
@@ -335,4 +335,4 @@ def test_any_text_in_a_cell_costs_nothing_or_everything(name: str, cell: str) ->
     del before[field]
     assert after == before
     if not isinstance(value, Absent):
-        assert isinstance(value, str) is (FIELDS[field].kind is FieldKind.TEXT)
+        assert isinstance(value, str) is FIELDS[field].text

@@ -14,7 +14,6 @@ from prometheus_client.core import GaugeMetricFamily, UnknownMetricFamily
 from gpud.agent.serve.metrics.families import clean
 from gpud.agent.serve.metrics.gpus import LARGEST, numbers, words_of
 from gpud.agent.telemetry import codes
-from gpud.agent.telemetry.fields import FIELDS, FieldKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -108,7 +107,7 @@ def families(
     shown = {gpu for values in present.values() for gpu in values}
     labels = {gpu: _labels(gpu, gpus.get(gpu, {})) | cards.get(gpu, {}) | hostname for gpu in shown}
     for row in ROWS:
-        counts = FIELDS[row.field].kind is FieldKind.COUNTER
+        counts = row.field.endswith("_total")
         family = (UnknownMetricFamily if counts else GaugeMetricFamily)(row.name, row.text)
         for gpu, value in sorted(_of(row, present).items()):
             of_this = labels[gpu]
