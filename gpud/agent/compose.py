@@ -243,7 +243,7 @@ class Agent:
 
     def _telemetry(self) -> Collection:
         context = SourceContext(self.settings, self.board, now, self.own)
-        return Collection(context, self.changes, collection.create(context))
+        return Collection(self.changes, collection.create(context))
 
     def _delivery(self) -> Delivery:
         context = sink.Context(self.settings, os.uname().nodename, self.board.count_process)

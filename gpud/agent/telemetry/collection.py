@@ -2,7 +2,7 @@
 
 Each public module in ``gpud.agent.telemetry.sources`` is a source: it defines ``NAME``, whose place
 in ``gpud.core.telemetry.LEVELS`` is its priority, and ``create(context)``. With ``STARTS_A_PROGRAM
-= True`` it is asked last, and a slow one does not delay the next collection.
+= True`` it is asked last: no other source of the collection waits for it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 OFFERS = ("NAME", "create")
-PATIENCE_S = 1.0
-"""For the programs: a quick answer belongs to the collection that asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +99,8 @@ class Live(Looking, Protocol):
         """Return what changes from second to second. ``Errors: TelemetryError``."""
 
 
-def create(context: SourceContext) -> tuple[dict[str, TelemetrySource], dict[str, TelemetrySource]]:
-    """Create every source that is not switched off, by name and the best first.
-
-    Returns those that answer by themselves, and those that start a program.
-    """
+def create(context: SourceContext) -> dict[str, TelemetrySource]:
+    """Create every source that is not switched off, by name: the best first, programs last."""
     usable, refused = discovery.modules(folder, OFFERS)
     for name, module in tuple(usable.items()):
         if module.NAME not in LEVELS:
@@ -113,49 +108,21 @@ def create(context: SourceContext) -> tuple[dict[str, TelemetrySource], dict[str
             refused[name] = "its NAME has no place in gpud.core.telemetry.LEVELS"
     for name, why in refused.items():
         log.error("telemetry_source_refused", source=name, reason=why)
-    quick: dict[str, TelemetrySource] = {}
-    programs: dict[str, TelemetrySource] = {}
-    for module in sorted(usable.values(), key=lambda module: -LEVELS.index(module.NAME)):
-        if module.NAME not in context.settings.telemetry.disabled:
-            group = programs if getattr(module, "STARTS_A_PROGRAM", False) else quick
-            group[module.NAME] = module.create(context)
-    return quick, programs
+    in_order = sorted(usable.values(), key=lambda module: -LEVELS.index(module.NAME))
+    in_order.sort(key=lambda module: getattr(module, "STARTS_A_PROGRAM", False))
+    disabled = context.settings.telemetry.disabled
+    return {m.NAME: m.create(context) for m in in_order if m.NAME not in disabled}
 
 
 class Collection:
     """All sources together. ``changes`` publishes the answer of each."""
 
-    def __init__(
-        self,
-        context: SourceContext,
-        changes: ChangeDetection,
-        sources: tuple[Mapping[str, TelemetrySource], Mapping[str, TelemetrySource]],
-        *,
-        patience_s: float = PATIENCE_S,
-    ) -> None:
-        self._context = context
-        self._changes = changes
-        self._quick, self._programs = sources
-        self._patience_s = patience_s
-        self._lock = asyncio.Lock()
-        self._asking: asyncio.Task[None] | None = None  # the programs
+    def __init__(self, changes: ChangeDetection, sources: Mapping[str, TelemetrySource]) -> None:
+        self._changes, self._sources = changes, sources
 
     async def collect(self) -> None:
-        """Ask every source once; a second collection waits for the first to end.
-
-        Programs that are still busy with an earlier one are not asked again.
-        """
-        async with self._lock:
-            await self._ask(self._quick)
-            if self._asking is None:
-                self._asking = asyncio.create_task(self._ask(self._programs))
-            await asyncio.wait([self._asking], timeout=self._patience_s)
-            if self._asking.done():
-                ended, self._asking = self._asking, None
-                ended.result()  # a bug in it is raised here
-
-    async def _ask(self, sources: Mapping[str, TelemetrySource]) -> None:
-        for source in sources.values():
+        """Ask every source once, in order; one collection at a time."""
+        for source in self._sources.values():
             answer = await source.collect()
             if answer is not None:
                 self._changes.answered(answer)
@@ -178,15 +145,12 @@ class Collection:
         return await asyncio.shield(self._live().live())
 
     def _live(self) -> Live:
-        for source in self._quick.values():
+        for source in self._sources.values():
             if isinstance(source, Live):
                 return source
         raise TelemetryError("no telemetry source can be asked right now", reason="no_source")
 
     async def close(self) -> None:
         """End what the sources started; a program that runs is left to its end."""
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.wait([self._asking])
-        for source in (*self._quick.values(), *self._programs.values()):
+        for source in self._sources.values():
             await source.close()

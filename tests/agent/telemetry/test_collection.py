@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from structlog.testing import capture_logs
@@ -24,9 +22,6 @@ from tests.agent.telemetry.smi_world import EXE, WSL2, World, line, values
 from tests.events import answers_to, inventory_taken, made, post
 from tests.standins.build import build_libnvml, rewrite_script
 
-if TYPE_CHECKING:
-    from gpud.agent.telemetry.collection import TelemetrySource
-
 HOUR = 30
 """Collections in an hour, one every two minutes."""
 
@@ -41,7 +36,7 @@ async def test_nvml_is_opened_once_and_a_program_started_once_for_each_driver(
     world.says(EXE, line() + "\n")
     world.settings = f'[nvml]\nlibrary = "{library}"\n'
     context = world.context()
-    together = Collection(context, answers_to(world.board), collection.create(context))
+    together = Collection(answers_to(world.board), collection.create(context))
 
     async def starts_in_an_hour() -> int:
         before = len(world.starts)
@@ -66,19 +61,16 @@ async def test_nvml_is_opened_once_and_a_program_started_once_for_each_driver(
 
 
 class Scripted:
-    """Says the same each time, when it is let go."""
+    """Says the same each time."""
 
     def __init__(self, name: str, fields: dict[str, float], error: Exception | None = None) -> None:
         self.name = name
         self.fields = fields
         self.error = error
-        self.let_go = asyncio.Event()
-        self.let_go.set()
         self.requests = 0
         self.closed = False
 
     async def collect(self) -> Answer:
-        await self.let_go.wait()
         self.requests += 1
         if self.error is not None:
             raise self.error
@@ -96,12 +88,7 @@ def context(board: Board, text: str = "") -> SourceContext:
 
 def together(*sources: Scripted) -> tuple[Collection, Board]:
     board = Board(made("1", 0.0))
-    quick: dict[str, TelemetrySource] = {}
-    programs: dict[str, TelemetrySource] = {}
-    for source in sources:
-        (programs if source.name.startswith("nvidia_smi") else quick)[source.name] = source
-
-    return Collection(context(board), answers_to(board), (quick, programs), patience_s=0.01), board
+    return Collection(answers_to(board), {source.name: source for source in sources}), board
 
 
 async def test_without_a_source_that_can_be_asked_at_any_moment_a_look_says_so() -> None:
@@ -112,34 +99,26 @@ async def test_without_a_source_that_can_be_asked_at_any_moment_a_look_says_so()
 
 
 @pytest.mark.parametrize(
-    ("settings", "quick", "programs"),
+    ("settings", "in_order"),
     [
-        ("", ["nvml", "cuda", "dxg"], ["nvidia_smi_exe"]),
-        ('[telemetry]\ndisabled = ["nvml", "nvidia_smi_exe"]', ["cuda", "dxg"], []),
+        ("", ["nvml", "cuda", "dxg", "nvidia_smi_exe"]),
+        ('[telemetry]\ndisabled = ["nvml", "nvidia_smi_exe"]', ["cuda", "dxg"]),
     ],
 )
-def test_the_best_source_comes_first_programs_are_apart_and_a_disabled_source_is_not_made(
-    settings: str, quick: list[str], programs: list[str]
+def test_the_best_source_comes_first_a_program_last_and_a_disabled_source_is_not_made(
+    settings: str, in_order: list[str]
 ) -> None:
-    sources = collection.create(context(Board(made("1", 0.0)), settings))
-    assert [list(group) for group in sources] == [quick, programs]
+    assert list(collection.create(context(Board(made("1", 0.0)), settings))) == in_order
 
 
-async def test_a_program_that_dawdles_delays_no_other_source_and_is_not_asked_twice() -> None:
+async def test_a_collection_asks_each_source_once_and_the_end_closes_each() -> None:
     nvml, program = Scripted("nvml", {}), Scripted("nvidia_smi_exe", {"temperature_celsius": 51.0})
     both, board = together(nvml, program)
-    program.let_go.clear()
-    for _ in range(3):
-        await both.collect()
-    assert (nvml.requests, program.requests) == (3, 0)
-    program.let_go.set()
     await both.collect()
-    assert program.requests == 1
+    assert (nvml.requests, program.requests) == (1, 1)
     [reading] = current(board.read().telemetry, now().mono_s)
     assert reading.source == "nvidia_smi_exe"
-    program.let_go.clear()
-    await both.collect()
-    await asyncio.wait_for(both.close(), 5.0)  # it does not keep the agent from ending
+    await both.close()
     assert nvml.closed
     assert program.closed
 
@@ -159,8 +138,8 @@ def test_source_that_has_no_level_is_refused_and_the_others_go_on(
     (tmp_path / "amd_smi.py").write_text("NAME = 'amd_smi'\ndef create(context): ...\n")
     monkeypatch.setattr(sources, "__path__", [*sources.__path__, str(tmp_path)])
     with capture_logs() as logged:
-        quick, programs = collection.create(context(Board(made())))
-    assert set(LEVELS[1:]) - {"nvidia_smi"} == {*quick, *programs}
+        usable = collection.create(context(Board(made())))
+    assert set(LEVELS[1:]) - {"nvidia_smi"} == set(usable)
     refused = [entry for entry in logged if entry["event"] == "telemetry_source_refused"]
     assert [(entry["source"], "LEVELS" in entry["reason"]) for entry in refused] == [
         ("amd_smi", True)

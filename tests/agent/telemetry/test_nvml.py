@@ -208,8 +208,7 @@ async def test_a_viewer_who_leaves_saves_no_helper_that_hangs_from_its_end(tmp_p
         rewrite_script(library, "")
         source.clock.ahead_s += nvml.KILL_AFTER_S
         source.patient()
-        context = source.source._context
-        telemetry = Collection(context, answers_to(context.board), ({"nvml": source.source}, {}))
+        telemetry = Collection(answers_to(source.board), {"nvml": source.source})
         viewer = asyncio.create_task(telemetry.live())
         await asyncio.to_thread(until, lambda: source.pid is None, "the end of the helper begins")
         viewer.cancel()

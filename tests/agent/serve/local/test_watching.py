@@ -68,7 +68,7 @@ class World:
     @asynccontextmanager
     async def watched(self, viewers: int = 1) -> AsyncIterator[list[AsyncGenerator[TopLine, None]]]:
         context = SourceContext(self.settings, self.board, self.clock.now, self.home)
-        telemetry = Collection(context, answers_to(self.board), collection.create(context))
+        telemetry = Collection(answers_to(self.board), collection.create(context))
         shared = Watching(
             self.settings,
             read=self.board.read,
