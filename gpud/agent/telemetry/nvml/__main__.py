@@ -72,34 +72,17 @@ def mapped() -> list[str]:
     return [path for path in dict.fromkeys(paths) if Path(path).name.startswith(NAME)]
 
 
-class Helper:
-    """Answers questions: NVML is opened at the first, and any trouble with it ends the process."""
+def opened(options: argparse.Namespace) -> NvmlSession:
+    """Open NVML. Errors: ``TelemetryError``."""
+    load(options.paths, options.platform)
+    return NvmlSession(options.platform, options.xids, throughput=options.pcie_throughput)
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self._options = options
-        self._session: NvmlSession | None = None
-        self._opened_s = 0.0
 
-    def answer(self, question: dict[str, Any], now_s: float) -> dict[str, Any]:
-        """Return the answer to one question. ``now_s`` is monotonic."""
-        try:
-            opened = self._session or self._open(now_s)
-            readings = opened.collect(question.get("fields"))
-            processes = opened.processes() if question.get("processes") else []
-        except TelemetryError as error:
-            return {"reason": error.reason, "detail": str(error), "fix": error.fix, "last": True}
-        life_s = min(self._options.life_s, TROUBLED_LIFE_S if opened.troubled else LIFE_S)
-        last = now_s - self._opened_s >= life_s
-        plain_readings = [plain(reading) for reading in readings]
-        return {"readings": plain_readings, "processes": processes, "last": last}
-
-    def _open(self, now_s: float) -> NvmlSession:
-        options = self._options
-        load(options.paths, options.platform)
-        throughput = options.pcie_throughput
-        self._session = NvmlSession(options.platform, options.xids, throughput=throughput)
-        self._opened_s = now_s
-        return self._session
+def answer_to(question: dict[str, Any], nvml: NvmlSession) -> dict[str, Any]:
+    """Return the answer to one question. Errors: ``TelemetryError``."""
+    readings = nvml.collect(question.get("fields"))
+    processes = nvml.processes() if question.get("processes") else []
+    return {"readings": [plain(reading) for reading in readings], "processes": processes}
 
 
 def recorded(candidates: list[str], where: Platform) -> dict[str, Any]:
@@ -155,18 +138,24 @@ def main() -> int:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # a driver library that prints must not break the protocol
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it ends even a process that is inside a call
-    helper = Helper(options)
+    begun_s, nvml = time.monotonic(), None
     for line in ["{}"] if options.record else sys.stdin:
         signal.setitimer(signal.ITIMER_REAL, options.budget_s)
-        if options.record:
-            answer = recorded(options.paths, options.platform)
-        else:
-            answer = helper.answer(json.loads(line), time.monotonic())
+        try:
+            if options.record:
+                answer = recorded(options.paths, options.platform)
+            else:
+                nvml = nvml or opened(options)
+                answer = answer_to(json.loads(line), nvml)
+                life_s = min(options.life_s, TROUBLED_LIFE_S if nvml.troubled else LIFE_S)
+                answer["last"] = time.monotonic() - begun_s >= life_s
+        except TelemetryError as error:  # a library half initialised is not asked again
+            answer = {"reason": error.reason, "detail": str(error), "fix": error.fix, "last": True}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
         signal.setitimer(signal.ITIMER_REAL, 0)
         if answer.get("last"):
-            break  # begun anew next time: a library half initialised is not asked again
+            break
     return 0
 
 
