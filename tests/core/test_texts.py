@@ -1,4 +1,4 @@
-"""Texts that others write: the kernel's tables, WSL's settings, names of devices, any at all."""
+"""Texts that others write: the kernel's tables, WSL's settings, any at all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.core.exposure import on_linux, on_wsl
 from gpud.core.proc import listening
 from gpud.core.text import escaped, rezoned
 from gpud.core.wsl import mounts_at, sections, switch
@@ -53,28 +52,3 @@ def test_a_settings_file_of_wsl_is_read_as_wsl_reads_it() -> None:
     assert switch(parsed, "boot", "systemd") is True
     assert parsed["boot"]["command"] == "a # b"
     assert switch(parsed, "boot", "nothing") is None
-
-
-def test_wsl_offers_a_gpu_by_its_device() -> None:
-    assert on_wsl(device=True, enabled=True) == "yes"
-    assert on_wsl(device=False, enabled=True) == "no"
-    assert on_wsl(device=True, enabled=False) == "disabled"
-
-
-@pytest.mark.parametrize(
-    ("devices", "cards", "exposed"),
-    [
-        (["null", "nvidia0", "nvidiactl"], [], "yes"),
-        (["nvidiactl"], [], "yes"),
-        (["nvme0n1", "nvidia-caps", "nvidia-uvm-tools"], [], "no"),
-        ([], [("0x10de\n", "0x030000\n")], "yes"),
-        ([], [("0x10de\n", "0x030200\n")], "yes"),
-        ([], [("0x10de\n", "0x040300\n")], "no"),  # the sound of a card that was handed on
-        ([], [("0x8086\n", "0x030000\n"), ("0x1002\n", "0x030000\n")], "no"),
-        ([], [("", ""), ("rubbish", "0x030000")], "no"),
-    ],
-)
-def test_linux_has_a_gpu_by_its_devices_or_its_bus(
-    devices: list[str], cards: list[tuple[str, str]], exposed: str
-) -> None:
-    assert on_linux(devices, cards) == exposed

@@ -10,7 +10,6 @@ import re
 import stat
 
 from gpud.core.advice import Platform, Situation
-from gpud.core.exposure import MARKS, PREFIX, STORE
 from gpud.core.telemetry import LEVELS, SEES_A_GPU
 from gpud.doctor.finding import (
     Finding,
@@ -29,6 +28,11 @@ from gpud.show import gpus
 
 DEVICE = "/dev/dxg"
 MODULE = "/proc/driver/nvidia/version"
+STORE = "/usr/lib/wsl/drivers"
+"""Windows' driver store as WSL shows it; NVIDIA's folders, of a thousand, begin with ``PREFIX``."""
+PREFIX = "nv"
+MARKS = ("libcuda.so.1.1", "nvidia-smi")
+"""Files of which one at least lies in a folder that holds a driver."""
 _LOADED = re.compile(r"NVRM version:.*?\s(\d{3,4}\.\d{1,3}(?:\.\d{1,3})?)\s")
 
 

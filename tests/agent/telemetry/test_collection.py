@@ -185,8 +185,13 @@ async def test_each_list_of_cuda_is_one_answer_with_its_own_moment(tmp_path: Pat
     assert world.board.read().telemetry.failures == {("cuda", "hung"): 1}
 
 
-CARD = "sys/bus/pci/devices/0000:01:00.0"
-BUS = {f"{CARD}/vendor": "0x10de\n", f"{CARD}/class": "0x030000\n"}
+def card(vendor: str, kind: str, slot: int = 1) -> dict[str, str]:
+    folder = f"sys/bus/pci/devices/0000:0{slot}:00.0"
+    return {f"{folder}/vendor": f"{vendor}\n", f"{folder}/class": f"{kind}\n"}
+
+
+BUS = card("0x10de", "0x030000")
+OTHERS = card("0x8086", "0x030000") | card("0x1002", "0x030000", 2)
 
 
 @pytest.mark.parametrize(
@@ -196,9 +201,16 @@ BUS = {f"{CARD}/vendor": "0x10de\n", f"{CARD}/class": "0x030000\n"}
         ({"wsl": "2"}, {"dev/dxg": "a file is no device"}, "no"),
         ({"wsl": "2"}, {"etc/wsl.conf": "[gpu]\nenabled=true\n"}, "no"),
         ({"wsl": "2"}, {"etc/wsl.conf": "[gpu]\nenabled = false # a game needs it\n"}, "disabled"),
+        ({"wsl": "2"}, {"dev/dxg": None, "etc/wsl.conf": "[gpu]\nenabled=0\n"}, "disabled"),
         ({"wsl": "1"}, BUS, "no"),
         ({"wsl": ""}, {}, "no"),
         ({"wsl": ""}, BUS, "yes"),
+        ({"wsl": ""}, card("0x10de", "0x030200"), "yes"),
+        ({"wsl": ""}, card("0x10de", "0x040300"), "no"),  # the sound of a card handed on
+        ({"wsl": ""}, OTHERS | card("", "", 3), "no"),
+        ({"wsl": ""}, {"dev/null": "", "dev/nvidia0": "", "dev/nvidiactl": ""}, "yes"),
+        ({"wsl": ""}, {"dev/nvidiactl": ""}, "yes"),
+        ({"wsl": ""}, {"dev/nvme0n1": "", "dev/nvidia-caps": "", "dev/nvidia-uvm": ""}, "no"),
         ({"wsl": "", "container": "1"}, BUS, "no"),  # it was given none of its host's
         ({"wsl": "", "container": "1"}, {"dev/nvidia0": ""}, "yes"),
     ],

@@ -7,22 +7,25 @@ asked.
 from __future__ import annotations
 
 import os
-import stat
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpud import regular_file
 from gpud.agent.state.snapshot import holds_s
-from gpud.core import exposure, wsl
+from gpud.core import wsl
 from gpud.core.sample import Reading
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gpud.agent.telemetry.answers import Answer
     from gpud.agent.telemetry.collection import SourceContext
 
 NAME = "dxg"
+
+NVIDIA: Final = "0x10de"
+DISPLAY: Final = "0x03"
+"""A PCI device's vendor, and the class of what draws or computes: NVIDIA made chipsets too."""
+_DEVICE = re.compile(r"nvidia(ctl|\d{1,4})")
 
 
 def create(context: SourceContext) -> Dxg:
@@ -52,30 +55,29 @@ class Dxg:
         if system == "1":
             return "no"
         if system == "2":
+            # Switched off, WSL's init mounts none of the driver's libraries; the device stays.
             conf = wsl.sections(_text(self._root / "etc/wsl.conf"))
-            enabled = wsl.switch(conf, "gpu", "enabled") is not False
-            device = _is_device(self._root / "dev/dxg")
-            return exposure.on_wsl(device=device, enabled=enabled)
+            if wsl.switch(conf, "gpu", "enabled") is False:
+                return "disabled"
+            return "yes" if (self._root / "dev/dxg").is_char_device() else "no"
+        if any(map(_DEVICE.fullmatch, _names(self._root / "dev"))):
+            return "yes"
         # In a container the bus shows the cards of its host, whoever was given them.
         inside = self._context.board.read().machine.platform.get("container")
-        return exposure.on_linux(_names(self._root / "dev"), () if inside else self._cards())
+        return "yes" if not inside and self._has_card() else "no"
 
-    def _cards(self) -> Iterator[tuple[str, str]]:
-        devices = self._root / "sys/bus/pci/devices"
-        for name in _names(devices):
-            yield _text(devices / name / "vendor"), _text(devices / name / "class")
-
-
-def _is_device(path: Path) -> bool:
-    try:
-        return stat.S_ISCHR(path.stat().st_mode)
-    except OSError:
-        return False
+    def _has_card(self) -> bool:
+        bus = self._root / "sys/bus/pci/devices"
+        return any(
+            _text(bus / name / "vendor").strip() == NVIDIA
+            and _text(bus / name / "class").startswith(DISPLAY)
+            for name in _names(bus)
+        )
 
 
 def _names(folder: Path) -> list[str]:
     try:
-        return sorted(os.listdir(folder))  # noqa: PTH208  # a ``Path`` costs more than a name
+        return os.listdir(folder)  # noqa: PTH208  # a ``Path`` costs more than a name
     except OSError:
         return []
 
