@@ -44,7 +44,6 @@ class Progress:
         """
         fd = None if job is None else job.progress_fd
         self._memory = bytearray(progress.SIZE) if fd is None else mmap.mmap(fd, progress.SIZE)
-        self._padded: dict[str, bytes] = {}
         self._job = job
         self._alarm = job is not None and job.alarm
         self._begun_s = time.monotonic()
@@ -56,10 +55,7 @@ class Progress:
 
     def about(self, name: str) -> None:
         """Note which function is called next; several of a loop as ``progress.names`` says it."""
-        padded = self._padded.get(name)
-        if padded is None:
-            padded = self._padded[name] = progress.padded(name)
-        self._memory[progress.CALL] = padded
+        self._memory[progress.CALL] = progress.padded(name)
 
     def draft(self, document: object) -> None:
         """Note the document as far as it is known, for an end that leaves no other."""
