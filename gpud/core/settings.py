@@ -205,16 +205,12 @@ def secret_keys(text: bytes, origin: str) -> tuple[str, ...]:
     return _dotted(_decoded(text, origin), origin)
 
 
-def entries(settings: Settings) -> Iterator[tuple[str, Any]]:
+def entries(owner: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every ``section.key`` with its value in force, in the order of declaration."""
-    yield from _entries(settings, "")
-
-
-def _entries(owner: Any, prefix: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
     for name in owner.__struct_fields__:
         value = getattr(owner, name)
         if isinstance(value, msgspec.Struct):
-            yield from _entries(value, f"{prefix}{name}.")
+            yield from entries(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 
