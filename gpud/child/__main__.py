@@ -238,10 +238,7 @@ def _worded(failure: Failure, job: Job) -> Failure:
     from pathlib import Path
 
     root = Path(job.sysroot)
-    try:
-        kernel = (root / "proc/sys/kernel/osrelease").read_text(errors="replace")
-    except OSError:
-        kernel = os.uname().release
+    kernel = regular_file.text(root / "proc/sys/kernel/osrelease") or os.uname().release
     marked = any((root / mark.lstrip("/")).exists() for mark in advice.CONTAINER_MARKS)
     return advice.worded(failure, advice.platform(kernel, container=marked))
 
