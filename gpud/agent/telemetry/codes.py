@@ -25,11 +25,8 @@ CODES: Final[Mapping[int, tuple[str, Situation]]] = {
 }
 """Reason and situation by code."""
 
-NO_XID: Final = "No Error"
-UNKNOWN_XID: Final = "Unknown Error"
-
 XIDS: Final[Mapping[int, str]] = {
-    0: NO_XID,
+    0: "No Error",
     8: "GPU stopped processing",
     13: "Graphics Engine Exception",
     31: "GPU memory page fault",
@@ -88,9 +85,4 @@ XIDS: Final[Mapping[int, str]] = {
     171: "Uncorrectable DRAM Error",
     172: "Uncorrectable SRAM Error",
 }
-"""Those that a driver of today reports; any other is ``UNKNOWN_XID``."""
-
-
-def xid_meaning(code: int) -> str:
-    """Return the words for an Xid; 0 is none at all."""
-    return XIDS.get(code, UNKNOWN_XID)
+"""Those that a driver of today reports; any other is an unknown one."""

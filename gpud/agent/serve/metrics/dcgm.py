@@ -114,7 +114,7 @@ def families(
             if row.name == XID:
                 of_this = of_this | {
                     "err_code": str(int(value)),
-                    "err_msg": codes.xid_meaning(int(value)),
+                    "err_msg": codes.XIDS.get(int(value), "Unknown Error"),
                 }
             family.add_sample(row.name, of_this, value)
         yield family
