@@ -17,7 +17,8 @@ from gpud.core.sample import Absent
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpud.agent.telemetry.collection import Looking
+    from gpud.agent.telemetry.collection import Collection
+    from gpud.agent.telemetry.sources.nvml import Nvml
     from gpud.core.sample import Condition, Reading
 
 PATIENCE_S = 1.0
@@ -86,7 +87,9 @@ class Conditions:
 class Observer:
     """Gives the conditions of the moment, of one GPU or of the machine alone."""
 
-    def __init__(self, gpus: Looking, sysroot: str, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self, gpus: Collection | Nvml, sysroot: str, *, patience_s: float = PATIENCE_S
+    ) -> None:
         self._gpus = gpus
         self._supplies = Path(sysroot, SUPPLIES)
         self._patience_s = patience_s

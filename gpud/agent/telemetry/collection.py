@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -17,6 +17,8 @@ from gpud import discovery
 from gpud.agent.state.telemetry import with_start
 from gpud.agent.telemetry import sources as folder
 from gpud.agent.telemetry.answers import Answer
+from gpud.agent.telemetry.sources import nvml
+from gpud.agent.telemetry.sources.nvml import Nvml
 from gpud.core.errors import TelemetryError
 from gpud.core.telemetry import LEVELS
 
@@ -84,21 +86,6 @@ class TelemetrySource(Protocol):
         """End what was started."""
 
 
-class Looking(Protocol):
-    """What can be asked at any moment, not only when a collection is due."""
-
-    async def look(self, patience_s: float) -> tuple[Reading, ...]:
-        """Return readings from now on, not older ones. ``Errors: TelemetryError``, ``slow`` too."""
-
-
-@runtime_checkable
-class Live(Looking, Protocol):
-    """A source that may be asked at any moment and every second; it knows the GPUs' processes."""
-
-    async def live(self) -> LiveAnswer:
-        """Return what changes from second to second. ``Errors: TelemetryError``."""
-
-
 def create(context: SourceContext) -> dict[str, TelemetrySource]:
     """Create every source that is not switched off, by name: the best first, programs last."""
     usable, refused = discovery.modules(folder, OFFERS)
@@ -128,27 +115,27 @@ class Collection:
                 self._changes.answered(answer)
 
     async def look(self, patience_s: float) -> tuple[Reading, ...]:
-        """Return what the best source that can be asked at any moment reads now.
+        """Return what conditions are made of, as ``Nvml.look`` reads it now.
 
         Who asks may leave meanwhile: what the source has begun, such as the end of a helper that
         hangs, is done all the same.
 
-        Errors: ``TelemetryError``: its own, or ``no_source`` where there is none.
+        Errors: ``TelemetryError``: its own, or ``no_source`` where NVML is switched off.
         """
-        return await asyncio.shield(self._live().look(patience_s))
+        return await asyncio.shield(self._nvml().look(patience_s))
 
     async def live(self) -> LiveAnswer:
-        """Return what the source that may be asked every second answers now, as ``look`` does.
+        """Return what changes from second to second, and the processes of each GPU.
 
-        Errors: ``TelemetryError``: its own, or ``no_source`` where there is none.
+        Who asks may leave meanwhile. Errors: as ``look``.
         """
-        return await asyncio.shield(self._live().live())
+        return await asyncio.shield(self._nvml().live())
 
-    def _live(self) -> Live:
-        for source in self._sources.values():
-            if isinstance(source, Live):
-                return source
-        raise TelemetryError("no telemetry source can be asked right now", reason="no_source")
+    def _nvml(self) -> Nvml:
+        source = self._sources.get(nvml.NAME)
+        if not isinstance(source, Nvml):
+            raise TelemetryError("no telemetry source can be asked right now", reason="no_source")
+        return source
 
     async def close(self) -> None:
         """End what the sources started; a program that runs is left to its end."""
