@@ -233,6 +233,20 @@ async def test_the_late_answer_of_a_busy_driver_counts_and_nothing_is_killed(
         assert source.spawned == spawned
 
 
+async def test_xids_of_a_late_answer_are_counted_on_when_its_helper_ends_with_it(
+    tmp_path: Path, stalled: Stalling
+) -> None:
+    stall = f"stall nvmlDeviceGetPowerUsage {stalled.path}\n"
+    library = build_libnvml(tmp_path, f"device.0.event_types 8\ndevice.0.xid 31 2\n{stall}")
+    async with telling(library, deadline_s=1.0, command=(*HELPER, "--life-s=0")) as source:
+        assert (await source.collect()).reason == "hung"
+        stalled.answer()
+        await source.late_answer()
+        rewrite_script(library, "device.0.event_types 8\n")
+        source.patient()
+        assert (await source.fields())["xids"] == "31:2"
+
+
 async def test_while_a_helper_that_was_killed_stays_no_other_is_started(
     tmp_path: Path, stalled: Stalling
 ) -> None:

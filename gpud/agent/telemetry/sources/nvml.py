@@ -206,7 +206,7 @@ class Nvml:
         return readings
 
     async def _take_late_answer(self, wait_s: float) -> None:
-        """Take the answer to an earlier question, whose values are older than this call.
+        """Take the answer to an earlier question; its values are too old, its Xids count.
 
         Errors: ``TelemetryError`` while it is owed, until the helper has been killed for it.
         """
@@ -215,7 +215,7 @@ class Nvml:
         age_s = self._context.now().mono_s - self._request_mono_s
         left_s = max(self._deadline_s - age_s, 0.0)
         try:
-            await self._take_answer(self._helper, min(wait_s, left_s))
+            self._kept(await self._take_answer(self._helper, min(wait_s, left_s)))
         except TimeoutError:
             if age_s < KILL_AFTER_S:
                 raise self._silence(age_s + wait_s) from None
