@@ -338,7 +338,6 @@ async def _no_gpu(settings: Settings, inventory: Inventory) -> str | None:
     board = _UnpublishedBoard(Snapshot(machine, measure=measure, changes=changes))
     source = dxg.create(SourceContext(settings, board, now, Path(settings.run_dir, "agent")))
     answer = await source.collect()
-    await source.close()
     telemetry = Telemetry({dxg.NAME: answer})
     nothing = nothing_expected(replace(board.read(), telemetry=telemetry))
     return None if nothing is None else nothing.detail

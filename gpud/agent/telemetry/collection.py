@@ -82,9 +82,6 @@ class TelemetrySource(Protocol):
         Never raises a ``TelemetryError`` and has a deadline of its own.
         """
 
-    async def close(self) -> None:
-        """End what was started."""
-
 
 def create(context: SourceContext) -> dict[str, TelemetrySource]:
     """Create every source that is not switched off, by name: the best first, programs last."""
@@ -106,6 +103,8 @@ class Collection:
 
     def __init__(self, changes: ChangeDetection, sources: Mapping[str, TelemetrySource]) -> None:
         self._changes, self._sources = changes, sources
+        source = sources.get(nvml.NAME)
+        self._nvml = source if isinstance(source, Nvml) else None
 
     async def collect(self) -> None:
         """Ask every source once, in order; one collection at a time."""
@@ -122,22 +121,21 @@ class Collection:
 
         Errors: ``TelemetryError``: its own, or ``no_source`` where NVML is switched off.
         """
-        return await asyncio.shield(self._nvml().look(patience_s))
+        return await asyncio.shield(self._asked_now().look(patience_s))
 
     async def live(self) -> LiveAnswer:
         """Return what changes from second to second, and the processes of each GPU.
 
         Who asks may leave meanwhile. Errors: as ``look``.
         """
-        return await asyncio.shield(self._nvml().live())
+        return await asyncio.shield(self._asked_now().live())
 
-    def _nvml(self) -> Nvml:
-        source = self._sources.get(nvml.NAME)
-        if not isinstance(source, Nvml):
+    def _asked_now(self) -> Nvml:
+        if self._nvml is None:
             raise TelemetryError("no telemetry source can be asked right now", reason="no_source")
-        return source
+        return self._nvml
 
     async def close(self) -> None:
-        """End what the sources started; a program that runs is left to its end."""
-        for source in self._sources.values():
-            await source.close()
+        """End NVML's helper; a program that runs is left to its end."""
+        if self._nvml is not None:
+            await self._nvml.close()

@@ -68,7 +68,6 @@ class Scripted:
         self.fields = fields
         self.error = error
         self.requests = 0
-        self.closed = False
 
     async def collect(self) -> Answer:
         self.requests += 1
@@ -77,9 +76,6 @@ class Scripted:
         at = now()
         readings = tuple(Reading(0, name, value, self.name) for name, value in self.fields.items())
         return Answer(self.name, LEVELS.index(self.name), at.wall_s, at.mono_s, readings)
-
-    async def close(self) -> None:
-        self.closed = True
 
 
 def context(board: Board, text: str = "") -> SourceContext:
@@ -111,16 +107,13 @@ def test_the_best_source_comes_first_a_program_last_and_a_disabled_source_is_not
     assert list(collection.create(context(Board(made("1", 0.0)), settings))) == in_order
 
 
-async def test_a_collection_asks_each_source_once_and_the_end_closes_each() -> None:
+async def test_a_collection_asks_each_source_once_and_publishes_what_it_says() -> None:
     nvml, program = Scripted("nvml", {}), Scripted("nvidia_smi_exe", {"temperature_celsius": 51.0})
     both, board = together(nvml, program)
     await both.collect()
     assert (nvml.requests, program.requests) == (1, 1)
     [reading] = current(board.read().telemetry, now().mono_s)
     assert reading.source == "nvidia_smi_exe"
-    await both.close()
-    assert nvml.closed
-    assert program.closed
 
 
 async def test_a_bug_in_what_asks_a_program_is_told_and_the_rest_is_asked() -> None:

@@ -121,7 +121,6 @@ async def test_interop_that_is_off_is_reported_and_noticed_when_it_is_on(world: 
     with world.interop():
         world.later(300)
         assert values(await world.collect(source))["pstate"] == 8
-    await source.close()
 
 
 VER = "\r\nMicrosoft Windows [版本 10.0.26100.3476]\r\n".encode("gbk")

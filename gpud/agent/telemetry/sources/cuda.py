@@ -52,6 +52,3 @@ class Cuda:
         readings = (Reading(gpu, f, plausible(f, value), NAME) for gpu, f, value in values)
         interval_s = self._context.board.read().pace.beat.run_s(None)
         return replace(answer, readings=tuple(readings), holds_s=holds_s(interval_s))
-
-    async def close(self) -> None:
-        """Nothing was started."""

@@ -48,9 +48,6 @@ class Dxg:
         readings = (Reading(None, "exposed", exposed, NAME),)
         return self._context.answer(NAME, begun, readings, holds_s=self._holds_s)
 
-    async def close(self) -> None:
-        """Nothing was started."""
-
     def _exposed(self, system: str) -> str:
         if system == "1":
             return "no"

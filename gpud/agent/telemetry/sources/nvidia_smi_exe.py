@@ -66,9 +66,6 @@ class NvidiaSmi:
             result = error
         return self._context.answer(NAME, begun, result, holds_s=HOLDS_S)
 
-    async def close(self) -> None:
-        """Leave a program that runs to its end."""
-
     def _due(self, now_s: float) -> bool:
         telemetry = self._context.board.read().telemetry
         folder = answers.of_machine(telemetry, "driver_folder", now_s)
