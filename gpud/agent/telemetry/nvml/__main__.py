@@ -19,6 +19,7 @@ import signal
 import sys
 import time
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,8 +114,9 @@ def recorded(candidates: list[str], where: Platform) -> dict[str, Any]:
         for gpu in range(min(count, MOST_GPUS) if isinstance(count, int) else 0):
             device = ask(session.handle(gpu), None)
             if not isinstance(device, NvmlRefusal):
-                of_gpu = queries.calls(queries.GPU | queries.THROUGHPUT)
-                for call in (*of_gpu, session.SUPPORTED_EVENTS):
+                of_gpu = chain(queries.calls(queries.GPU), *queries.PROCESSES.values())
+                more = queries.calls(queries.THROUGHPUT)
+                for call in (*of_gpu, *more, session.SUPPORTED_EVENTS):
                     ask(call, gpu, device)
     library = next(reversed(mapped()), "")
     return {"library": library, "error": None, "missing": sorted(missing), "calls": entries}

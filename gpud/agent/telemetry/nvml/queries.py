@@ -17,7 +17,7 @@ from gpud.agent.telemetry import fields
 from gpud.core.sample import Absent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class NvmlCall:
         answer = wrapper(*handles, *self.arguments)
         if self.members:
             return dict(zip(self.members, answer, strict=True))
-        if self.function in PROCESS_LISTS:
+        if "RunningProcesses" in self.function:
             return [(process.pid, process.usedGpuMemory) for process in answer]
         if isinstance(answer, ctypes.Structure):
             return {name: getattr(answer, name) for name, *_ in answer._fields_}
@@ -73,12 +73,6 @@ _OWN: Final[Mapping[str, Callable[..., Any]]] = {
     "nvmlDeviceGetFieldValues": _field_value,
 }
 """Functions whose wrapper has another name, or will not do."""
-
-PROCESS_LISTS: Final = tuple(
-    f"nvmlDeviceGet{kind}RunningProcesses_{version}"
-    for kind in ("Compute", "Graphics", "MPSCompute")
-    for version in ("v3", "v2")
-)
 
 WHOLE: Final = frozenset(
     {
@@ -140,21 +134,18 @@ def _refusal(call: NvmlCall, raised: pynvml.NVMLError) -> NvmlRefusal:
 
 @dataclass(frozen=True, slots=True)
 class NvmlQuery:
-    """How one field is asked for.
+    """How one field is asked for: of ``group`` the first call that the driver has answers.
 
-    Of each of ``groups``, the first call that the driver has at all answers; ``value`` is given
-    the answers of all groups that have one.
+    ``value`` makes the field of the answer.
     """
 
-    groups: tuple[tuple[NvmlCall, ...], ...]
-    value: Callable[[Sequence[Any]], object]
+    group: tuple[NvmlCall, ...]
+    value: Callable[[Any], object]
 
 
 def calls(queries: Mapping[str, NvmlQuery]) -> Iterator[NvmlCall]:
     """Return every call that ``queries`` can make, each once, in order."""
-    yield from dict.fromkeys(
-        call for query in queries.values() for group in query.groups for call in group
-    )
+    yield from dict.fromkeys(call for query in queries.values() for call in query.group)
 
 
 def _same(answer: Any) -> Any:  # noqa: ANN401  # as C gave it
@@ -164,8 +155,8 @@ def _same(answer: Any) -> Any:  # noqa: ANN401  # as C gave it
 def _query(*group: NvmlCall, member: str = "", value: Callable[[Any], object] = _same) -> NvmlQuery:
     """Return the query that converts the answer of the first call, or a member of it."""
     if member:
-        return NvmlQuery((group,), lambda answers: value(answers[0][member]))
-    return NvmlQuery((group,), lambda answers: value(answers[0]))
+        return NvmlQuery(group, lambda answer: value(answer[member]))
+    return NvmlQuery(group, value)
 
 
 def _unit(*, times: float = 1.0, per: float = 1.0) -> Callable[[Any], object]:
@@ -251,15 +242,11 @@ def _throughput(counter: int) -> NvmlQuery:
     return _query(NvmlCall("nvmlDeviceGetPcieThroughput", (counter,)), value=_unit(times=1e3))
 
 
-_PROCESSES = NvmlQuery(
-    tuple(
-        (NvmlCall(newer), NvmlCall(older))
-        for newer, older in zip(PROCESS_LISTS[::2], PROCESS_LISTS[1::2], strict=True)
-    ),
-    lambda lists: len({pid for processes in lists for pid, _ in processes}),
-)
-PROCESSES_BY_KIND: Final = dict(zip("CGM", _PROCESSES.groups, strict=True))
-"""The lists of compute, graphics and MPS, by nvidia-smi's letter."""
+PROCESSES: Final = {
+    letter: tuple(NvmlCall(f"nvmlDeviceGet{kind}RunningProcesses_{v}") for v in ("v3", "v2"))
+    for letter, kind in (("C", "Compute"), ("G", "Graphics"), ("M", "MPSCompute"))
+}
+"""The lists of processes, each by its newer form or the older one, by nvidia-smi's letter."""
 UUID: Final = NvmlCall("nvmlDeviceGetUUID", once=True)
 BUS: Final = NvmlCall("nvmlDeviceGetPciInfo_v3", once=True)
 DRIVER: Final = NvmlCall("nvmlSystemGetDriverVersion")
@@ -337,7 +324,6 @@ GPU: dict[str, NvmlQuery] = {
     "remapped_rows_pending": _rows("pending"),
     "remapped_rows_failed": _rows("failed"),
     "mig_mode": _pair("nvmlDeviceGetMigMode"),
-    "processes": _PROCESSES,
 }
 
 THROUGHPUT: dict[str, NvmlQuery] = {
@@ -346,4 +332,4 @@ THROUGHPUT: dict[str, NvmlQuery] = {
 }
 """Asked only where the settings say so: NVML counts for 20 ms at each."""
 
-NO_THROUGHPUT = dict.fromkeys(THROUGHPUT, NvmlQuery((), lambda _: Absent.NOT_ASKED))
+NO_THROUGHPUT = dict.fromkeys(THROUGHPUT, NvmlQuery((), _same))

@@ -134,27 +134,30 @@ class NvmlSession:
         A process of several lists has the kinds of all, and the largest memory. Errors: as
         ``collect``, after which this is called.
         """
-        return [{"gpu": gpu, **self._processes(gpu)} for gpu in range(len(self._handles))]
+        listed = [self._processes(gpu) for gpu in range(len(self._handles))]
+        return [
+            {"gpu": gpu, "unknown_reason": processes.words}
+            if isinstance(processes, NvmlRefusal)
+            else {"gpu": gpu, "processes": processes}
+            for gpu, processes in enumerate(listed)
+        ]
 
-    def _processes(self, gpu: int) -> dict[str, Any]:
-        answers = {
-            kind: self._first(group, gpu) for kind, group in queries.PROCESSES_BY_KIND.items()
-        }
+    def _processes(self, gpu: int) -> list[dict[str, Any]] | NvmlRefusal:
+        answers = {kind: self._first(group, gpu) for kind, group in queries.PROCESSES.items()}
         refused = [each for each in answers.values() if isinstance(each, NvmlRefusal)]
         failed = [each for each in refused if each.absent is not Absent.UNSUPPORTED]
         if failed or len(refused) == len(answers):
-            return {"unknown_reason": (failed or refused)[0].words}
+            return (failed or refused)[0]  # a part of the whole is missing, or all of it
         kinds: dict[int, list[str]] = {}
         memory: dict[int, int | None] = {}
         for kind, answer in answers.items():
             for pid, n_bytes in () if isinstance(answer, NvmlRefusal) else answer:
                 kinds.setdefault(pid, []).append(kind)
                 memory[pid] = max(memory.get(pid) or 0, n_bytes or 0) or None
-        processes = [
+        return [
             {"pid": pid, "kind": "+".join(dict.fromkeys(of)), "memory_bytes": memory[pid]}
             for pid, of in kinds.items()
         ]
-        return {"processes": processes}
 
     def _readings(
         self, gpu: int | None, table: Mapping[str, NvmlQuery], fields: Container[str] | None
@@ -165,6 +168,10 @@ class NvmlSession:
             if fields is None or field in fields
         }
         if gpu is not None:
+            if fields is None or "processes" in fields:
+                listed = self._processes(gpu)
+                counted = listed if isinstance(listed, NvmlRefusal) else float(len(listed))
+                values["processes"] = counted
             key = (queries.UUID, gpu)
             xids = self._xids.values(gpu, str(self._answers.get(key, self._remembered.get(key))))
             values |= {f: value for f, value in xids.items() if fields is None or f in fields}
@@ -184,18 +191,10 @@ class NvmlSession:
     def _value(
         self, gpu: int | None, field: str, query: NvmlQuery
     ) -> float | str | Absent | NvmlRefusal:
-        answers, refusal = [], NOT_ASKED
-        for group in query.groups:
-            answer = self._first(group, gpu)
-            if not isinstance(answer, NvmlRefusal):
-                answers.append(answer)
-            elif answer.absent is not Absent.UNSUPPORTED:  # a part of the whole is missing
-                return answer
-            else:
-                refusal = answer
-        if not answers:
-            return refusal
-        return guarded(query.groups[0][0], lambda: plausible(field, query.value(answers)))
+        answer = self._first(query.group, gpu)
+        if isinstance(answer, NvmlRefusal):
+            return answer
+        return guarded(query.group[0], lambda: plausible(field, query.value(answer)))
 
     def _first(self, group: Sequence[NvmlCall], gpu: int | None) -> Any:  # noqa: ANN401
         """Return the answer of the first call that the driver has."""
