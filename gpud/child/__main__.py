@@ -78,21 +78,20 @@ class Jobs:
 
     def answer(self) -> int:
         """Answer each job until the end of the input; then give the GPU back."""
-        code, last = 0, Progress()
+        code = 0
         while line := _next_line():
+            job = Job(**json.loads(line))
+            progress = Progress(job)
             try:
-                job = Job(**json.loads(line))
-                last = Progress(job)
                 work = self._run if job.probe else self._list_gpus
-                code = work(job, last)
+                code = work(job, progress)
             except (Orphaned, BrokenPipeError):  # nobody reads what comes of it any more
                 code = 1
                 break
             finally:
-                last.over()
-        if self._cuda is not None:
-            last.again()
-            for words in self._cuda.close(last).values():
+                progress.over()
+        if self._cuda is not None:  # that takes as long as the last run at most
+            for words in self._cuda.close(Progress(job)).values():
                 print(f"not given back: {words}", file=sys.stderr)
         return code
 

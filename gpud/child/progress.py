@@ -85,11 +85,6 @@ class Progress:
         if self._alarm:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def again(self) -> None:
-        """Allow as long as for the run once more, to give back what runs have shared."""
-        self._begun_s, self.start_s = time.monotonic(), 0.0
-        self._allow(self._run_s())
-
     def _run_s(self) -> float:
         """Give what is left until a run that has not ended by itself must hang."""
         if self._job is None:
