@@ -86,10 +86,6 @@ class TelemetrySource(Protocol):
 def create(context: SourceContext) -> dict[str, TelemetrySource]:
     """Create every source that is not switched off, by name: the best first, programs last."""
     usable, refused = discovery.modules(folder, OFFERS)
-    for name, module in tuple(usable.items()):
-        if module.NAME not in LEVELS:
-            del usable[name]
-            refused[name] = "its NAME has no place in gpud.core.telemetry.LEVELS"
     for name, why in refused.items():
         log.error("telemetry_source_refused", source=name, reason=why)
     in_order = sorted(usable.values(), key=lambda module: -LEVELS.index(module.NAME))

@@ -6,11 +6,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from gpud.agent.measure.clocks import now
 from gpud.agent.state.board import Board
-from gpud.agent.telemetry import collection, sources
+from gpud.agent.telemetry import collection
 from gpud.agent.telemetry.answers import Answer, current
 from gpud.agent.telemetry.collection import Collection, SourceContext
 from gpud.agent.telemetry.sources import cuda, dxg
@@ -123,20 +122,6 @@ async def test_a_bug_in_what_asks_a_program_is_told_and_the_rest_is_asked() -> N
         with pytest.raises(RuntimeError, match="a bug"):
             await both.collect()
         assert nvml.requests == turn
-
-
-def test_source_that_has_no_level_is_refused_and_the_others_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "amd_smi.py").write_text("NAME = 'amd_smi'\ndef create(context): ...\n")
-    monkeypatch.setattr(sources, "__path__", [*sources.__path__, str(tmp_path)])
-    with capture_logs() as logged:
-        usable = collection.create(context(Board(made())))
-    assert set(LEVELS[1:]) - {"nvidia_smi"} == set(usable)
-    refused = [entry for entry in logged if entry["event"] == "telemetry_source_refused"]
-    assert [(entry["source"], "LEVELS" in entry["reason"]) for entry in refused] == [
-        ("amd_smi", True)
-    ]
 
 
 # --- sources that start nothing ---
