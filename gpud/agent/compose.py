@@ -42,7 +42,7 @@ from gpud.agent.serve.local.socket import SocketServer
 from gpud.agent.serve.local.watching import Watching
 from gpud.agent.serve.metrics import machineid
 from gpud.agent.serve.metrics.collector import SnapshotCollector
-from gpud.agent.state import files, presence
+from gpud.agent.state import files
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
 from gpud.agent.state.known_faults import KnownFaultWatch
@@ -141,7 +141,6 @@ class Agent:
                     platform=facts,
                     identity=machineid.facts(settings.state_dir, os.uname().nodename),
                     library_configured=bool(settings.cuda.library or settings.nvml.library),
-                    dxg_asked=presence.DXG not in settings.telemetry.disabled,
                 ),
                 pace=self._pace(),
             )

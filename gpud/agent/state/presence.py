@@ -131,16 +131,6 @@ def nothing_expected(snapshot: Snapshot) -> Health | None:
     return None
 
 
-def may_be_nothing(snapshot: Snapshot) -> bool:
-    """Return whether it is too early for ``nothing_expected``: the machine itself was not read yet.
-
-    The first round of probes and the first collection of telemetry begin at one moment.
-    """
-    machine = snapshot.machine
-    early = machine.dxg_asked and DXG not in snapshot.telemetry.answers
-    return early and not machine.library_configured and not snapshot.changes.expected
-
-
 def cuda(snapshot: Snapshot, nothing: Health | None, devices: Health | None) -> Health | None:
     """Return the health of ``cuda`` by what CUDA last said; ``devices`` is that of the GPUs."""
     inventory = snapshot.measure.inventory
@@ -156,8 +146,6 @@ def cuda(snapshot: Snapshot, nothing: Health | None, devices: Health | None) -> 
         return Health(Level.DEGRADED, first.reason, detail, first.advice)
     if nothing is not None:
         return nothing
-    if failure.reason in _NO_DRIVER and may_be_nothing(snapshot):
-        return None
     fix = _fix_of_others(snapshot, failure) or _lost_fix(devices, failure) or failure.advice
     return Health(Level.FAILED, failure.reason, failure.detail, fix)
 

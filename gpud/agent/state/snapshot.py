@@ -83,7 +83,6 @@ class MachineState(Struct, frozen=True):
     platform: Mapping[str, str] = {}
     identity: Mapping[str, str] = {}  # hostname and machine_id
     library_configured: bool = False  # [cuda] library or [nvml] library names one
-    dxg_asked: bool = False  # the machine's own source of telemetry is on
     paused_s: float = 0.0
     clock_jumps: int = 0
     resumed_mono_s: float | None = None  # when the machine came back from its last long pause

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent.state import gpus
-from gpud.agent.state.presence import may_be_nothing
 from gpud.agent.telemetry import answers
 from gpud.core import advice, telemetry
 from gpud.core.advice import Situation
@@ -87,20 +86,16 @@ def nvml(snapshot: Snapshot, nothing: Health | None) -> Health | None:
     if answer is None:
         return None
     health = _of_answer(snapshot, answer)
-    if health is None or health.level is Level.OK or nothing is None:
-        return health
-    return nothing
+    return health if health.level is Level.OK or nothing is None else nothing
 
 
-def _of_answer(snapshot: Snapshot, nvml: Answer) -> Health | None:
+def _of_answer(snapshot: Snapshot, nvml: Answer) -> Health:
     if nvml.reason is None:
         words = _failed(nvml.readings)
         if words is None:
             return Health(Level.OK)
         silent = advice.words(Situation.TELEMETRY_SILENT, advice.of(snapshot.machine.platform))
         return Health(Level.DEGRADED, "fields_failed", words, silent)
-    if NVML not in snapshot.health and may_be_nothing(snapshot):
-        return None  # in a moment it is known whether there is a GPU to speak of
     latest = snapshot.telemetry.answers.values()
     now_mono_s = max(answer.taken_mono_s + (answer.duration_s or 0.0) for answer in latest)
     detail, fix = _cause(snapshot, nvml)

@@ -1,8 +1,9 @@
-"""Collection of telemetry: sources asked in order of priority, each answer published at once.
+"""Collection of telemetry: sources asked one after the other, each answer published at once.
 
 Each public module in ``gpud.agent.telemetry.sources`` is a source: it defines ``NAME``, whose place
-in ``gpud.core.telemetry.LEVELS`` is its priority, and ``create(context)``. With ``STARTS_A_PROGRAM
-= True`` it is asked last: no other source of the collection waits for it.
+in ``gpud.core.telemetry.LEVELS`` is its priority, and ``create(context)``. The machine is asked
+before any driver: it tells whether there is a GPU to speak of. With ``STARTS_A_PROGRAM = True`` a
+source is asked last: no other one of the collection waits for it.
 """
 
 from __future__ import annotations
@@ -84,11 +85,11 @@ class TelemetrySource(Protocol):
 
 
 def create(context: SourceContext) -> dict[str, TelemetrySource]:
-    """Create every source that is not switched off, by name: the best first, programs last."""
+    """Create every source that is not switched off, by name: the best last, but for programs."""
     usable, refused = discovery.modules(folder, OFFERS)
     for name, why in refused.items():
         log.error("telemetry_source_refused", source=name, reason=why)
-    in_order = sorted(usable.values(), key=lambda module: -LEVELS.index(module.NAME))
+    in_order = sorted(usable.values(), key=lambda module: LEVELS.index(module.NAME))
     in_order.sort(key=lambda module: getattr(module, "STARTS_A_PROGRAM", False))
     disabled = context.settings.telemetry.disabled
     return {m.NAME: m.create(context) for m in in_order if m.NAME not in disabled}

@@ -45,12 +45,10 @@ def machine(
     nvml: str | None = "library_missing",
     expected: tuple[str, ...] = (),
     configured: bool = False,
-    dxg_asked: bool = False,
 ) -> Snapshot:
     """A machine that was looked at, before CUDA was asked."""
     platform = {"wsl": wsl, "kernel": KERNELS[wsl]}
     snapshot = made("1", 0.0, platform=platform, library_configured=configured)
-    snapshot = altered(snapshot, dxg_asked=dxg_asked)
     known = {uuid: Expected(f"card {uuid}") for uuid in expected}
     snapshot = remembered(known, 1.0)(snapshot)
     if nvml is not None:
@@ -154,19 +152,6 @@ def test_fix_for_a_lost_gpu_names_it_where_it_is_one_and_can_be_copied(
     assert f"`gpud gpus forget {name}`" in (fix or "")
     assert after.health["cuda"].fix == fix != NONE.advice
     assert misses_a_gpu(after)
-
-
-@pytest.mark.parametrize("failure", [MISSING, NONE])
-def test_nothing_is_said_to_fail_a_moment_before_it_is_known_that_there_is_no_gpu(
-    failure: Failure,
-) -> None:
-    early = machine(exposed=None, dxg_asked=True)
-    early = inventory_taken(Inventory(failure=failure), 2.0)(early)
-    assert not early.health.keys() & {"cuda", "nvml"}
-    offered = Level.OK if failure is MISSING else Level.FAILED
-    for exposed, level in (("no", Level.OK), ("yes", offered)):
-        late = says("dxg", 2.0, gpu=None, exposed=exposed)(early)
-        assert (late.health["cuda"].level, late.health["nvml"].level) == (level, level)
 
 
 def test_what_nvml_has_shown_is_a_gpu_still_when_nvml_itself_is_gone() -> None:

@@ -96,11 +96,11 @@ async def test_without_a_source_that_can_be_asked_at_any_moment_a_look_says_so()
 @pytest.mark.parametrize(
     ("settings", "in_order"),
     [
-        ("", ["nvml", "cuda", "dxg", "nvidia_smi_exe"]),
-        ('[telemetry]\ndisabled = ["nvml", "nvidia_smi_exe"]', ["cuda", "dxg"]),
+        ("", ["dxg", "cuda", "nvml", "nvidia_smi_exe"]),
+        ('[telemetry]\ndisabled = ["nvml", "nvidia_smi_exe"]', ["dxg", "cuda"]),
     ],
 )
-def test_the_best_source_comes_first_a_program_last_and_a_disabled_source_is_not_made(
+def test_the_machine_comes_before_drivers_a_program_last_and_a_disabled_source_is_not_made(
     settings: str, in_order: list[str]
 ) -> None:
     assert list(collection.create(context(Board(made("1", 0.0)), settings))) == in_order
