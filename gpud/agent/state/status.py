@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -143,7 +142,7 @@ def _streams(
         built(
             StreamReport,
             standing := regression.streams[key],
-            gpu=_number(gpus, key),
+            gpu=gpu.number if (gpu := gpus.get(key.gpu or "")) else None,
             uuid=key.gpu,
             probe=key.probe,
             mode=key.mode,
@@ -186,47 +185,6 @@ def _readings(readings: tuple[Reading, ...]) -> tuple[ReadingReport, ...]:
     return tuple(ReadingReport(**plain(reading)) for reading in readings)
 
 
-class FigurePlace(NamedTuple):
-    """What people take for one series: the power source and the probe's version are not in it."""
-
-    gpu: int | None  # its number; None for the CPU
-    probe: str
-    mode: str
-
-
-def number(snapshot: Snapshot, stream: StreamKey) -> int | None:
-    """Give the number of the GPU that a stream is of; None for the CPU, and for no such GPU."""
-    return _number(snapshot.gpus, stream)
-
-
-def _number(gpus: Mapping[str, ListedGpu], stream: StreamKey) -> int | None:
-    gpu = None if stream.gpu is None else gpus.get(stream.gpu)
-    return None if gpu is None else gpu.number
-
-
-def places(snapshot: Snapshot) -> dict[FigurePlace, tuple[StreamKey, ...]]:
-    """Give the streams of each place, the one that its last run was of first.
-
-    Those of a GPU that is gone are left out, as its figures are, and so are those of an earlier
-    version of a probe's method. A list of GPUs that could not be taken takes none away.
-    """
-    inventory = snapshot.measure.inventory
-    present = set(snapshot.gpus)
-    if inventory is not None and inventory.failure is None:
-        present &= {device.uuid for device in inventory.devices}
-    streams: defaultdict[FigurePlace, list[StreamKey]] = defaultdict(list)
-    for stream in snapshot.regression.streams:
-        if stream.gpu is None or stream.gpu in present:
-            place = FigurePlace(number(snapshot, stream), stream.probe, stream.mode)
-            streams[place].append(stream)
-    return {
-        place: _ordered(snapshot, place, streams)
-        for place, streams in sorted(
-            streams.items(), key=lambda item: (item[0].gpu is not None, item[0])
-        )
-    }
-
-
 def with_streams(
     regression: RegressionState,
     streams: Mapping[StreamKey, StreamStanding],
@@ -249,19 +207,3 @@ def usual(standing: StreamStanding) -> float | None:
     before = [alarm.before for alarm in standing.open]
     higher_is_worse = standing.open[0].effect.ratio > 1
     return min(before) if higher_is_worse else max(before)
-
-
-def _ordered(
-    snapshot: Snapshot, place: FigurePlace, streams: list[StreamKey]
-) -> tuple[StreamKey, ...]:
-    state = snapshot.measure.probes.get(ProbeKey(place.probe, place.gpu))
-    run = None if state is None else state.report
-    on_battery = None if run is None else run.conditions.get("after.ac") is False
-
-    def newest(stream: StreamKey) -> tuple[bool, float]:
-        judged_s = snapshot.regression.streams[stream].last_judged_s
-        return stream.on_battery is on_battery, 0.0 if judged_s is None else judged_s
-
-    version = max(stream.version for stream in streams)
-    now = [stream for stream in streams if stream.version == version]
-    return tuple(sorted(now, key=newest, reverse=True))

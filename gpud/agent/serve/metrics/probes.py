@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent.regression.detector import ChangeKind
 from gpud.agent.state import containers
-from gpud.agent.state.snapshot import ProbeKey, holds_s
-from gpud.agent.state.status import places, usual
+from gpud.agent.state.snapshot import ProbeKey, holds_s, probe_key
+from gpud.agent.state.status import usual
 from gpud.core.sample import Unit
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from gpud.agent.regression.detector import StreamStanding
     from gpud.agent.serve.metrics.families import Families
     from gpud.agent.state.snapshot import ProbeState, Snapshot
-    from gpud.agent.state.status import FigurePlace
     from gpud.core.clock import Instant
     from gpud.core.settings import Settings
+    from gpud.core.streams import StreamKey
 
 MEDIANS: Final = {
     Unit.SECONDS: "gpud_probe_latency_median_seconds",
@@ -128,20 +128,12 @@ def regression(snapshot: Snapshot, current: Mapping[ProbeKey, ProbeState]) -> Fa
 
     Of two power sources the one counts that the last run had, but a regression is one on either.
     """
-    streams, published = places(snapshot), snapshot.regression
-    every = {
-        _place_labels(place): [published.streams[key] for key in keys]
-        for place, keys in streams.items()
-    }
+    published, streams = snapshot.regression, _streams(snapshot)
+    every = {labels: [published.streams[key] for key in keys] for labels, keys in streams.items()}
     first = {labels: standings[0] for labels, standings in every.items()}
-    yield (
-        "gpud_slowdown_ratio",
-        {
-            _place_labels(place): first[_place_labels(place)].slowdown
-            for place in streams
-            if (state := current.get(ProbeKey(place.probe, place.gpu))) and state.failure is None
-        },
-    )
+    good = {_labels(key) for key, state in current.items() if state.failure is None}
+    ratios = {labels: standing.slowdown for labels, standing in first.items()}
+    yield "gpud_slowdown_ratio", {key: ratio for key, ratio in ratios.items() if key[:2] in good}
     yield (
         "gpud_regression_active",
         {
@@ -181,6 +173,38 @@ def regression(snapshot: Snapshot, current: Mapping[ProbeKey, ProbeState]) -> Fa
     )
 
 
+def _streams(snapshot: Snapshot) -> dict[tuple[str, str, str], list[StreamKey]]:
+    """Return the streams of each GPU, probe and mode, the one that its last run was of first.
+
+    Those of a GPU that is gone are left out, as its figures are, and so are those of an earlier
+    version of a probe's method. A list of GPUs that could not be taken takes none away.
+    """
+    inventory, present = snapshot.measure.inventory, set(snapshot.gpus)
+    if inventory is not None and inventory.failure is None:
+        present &= {device.uuid for device in inventory.devices}
+    found: defaultdict[tuple[ProbeKey, str], list[StreamKey]] = defaultdict(list)
+    for stream in snapshot.regression.streams:
+        if stream.gpu is None or stream.gpu in present:
+            found[probe_key(snapshot.gpus, stream.probe, stream.gpu), stream.mode].append(stream)
+    return {
+        (*_labels(key), mode): _ordered(snapshot, key, found[key, mode])
+        for key, mode in sorted(found, key=lambda place: (_labels(place[0]), place[1]))
+    }
+
+
+def _ordered(snapshot: Snapshot, key: ProbeKey, streams: list[StreamKey]) -> list[StreamKey]:
+    state = snapshot.measure.probes.get(key)
+    on_battery = None if state is None else _on_battery(state) or False
+
+    def newest(stream: StreamKey) -> tuple[bool, float]:
+        judged_s = snapshot.regression.streams[stream].last_judged_s
+        return stream.on_battery is on_battery, 0.0 if judged_s is None else judged_s
+
+    version = max(stream.version for stream in streams)
+    now = [stream for stream in streams if stream.version == version]
+    return sorted(now, key=newest, reverse=True)
+
+
 def _unjudged(standings: Sequence[StreamStanding]) -> list[tuple[str, int]]:
     """Count the samples of streams that were not judged, by reason."""
     counts = (Counter(stream.refused) + Counter(stream.set_aside) for stream in standings)
@@ -190,10 +214,6 @@ def _unjudged(standings: Sequence[StreamStanding]) -> list[tuple[str, int]]:
 def _labels(key: ProbeKey) -> tuple[str, str]:
     """Return GPU and probe; the CPU's GPU is empty, and so no label to Prometheus."""
     return ("" if key.gpu is None else str(key.gpu)), key.probe
-
-
-def _place_labels(place: FigurePlace) -> tuple[str, str, str]:
-    return (*_labels(ProbeKey(place.probe, place.gpu)), place.mode)
 
 
 def _roundtrip_to_pipelined(state: ProbeState) -> float | None:
