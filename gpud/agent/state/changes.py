@@ -24,8 +24,6 @@ from gpud.agent.state.facts import (
     Fact,
     FactsSoFar,
     changed,
-    fact_of,
-    is_text,
     real,
     recalled,
     versions,
@@ -33,7 +31,6 @@ from gpud.agent.state.facts import (
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN, remembered
 from gpud.agent.state.snapshot import ChangesState
 from gpud.agent.state.telemetry import with_answer
-from gpud.agent.telemetry import answers
 from gpud.core import telemetry
 from gpud.core.errors import StoreError
 from gpud.document.machine import ChangeReport, Expected
@@ -47,7 +44,7 @@ if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
     from gpud.agent.telemetry.answers import Answer
     from gpud.core.clock import Instant
-    from gpud.core.sample import Condition, Reading
+    from gpud.core.sample import Condition
 
 MOST_CHANGES: Final = 16
 AGAIN_S: Final = 5.0
@@ -184,36 +181,19 @@ def _change(entry: Entry) -> ChangeReport:
 
 
 CUDA_LISTS: Final = len(telemetry.LEVELS)
-"""Above every other source: the GPUs that CUDA lists are those that work can be done on."""
+"""Above every source of telemetry: the GPUs that CUDA lists are those that work can be done on."""
 
 
 def facts(snapshot: Snapshot, now_mono_s: float, boot_id: str) -> dict[str, Fact]:
     """Give what telemetry, CUDA and the kernel say now, by kind; what nobody says is left out."""
-    readings = answers.current(snapshot.telemetry, now_mono_s)
-    facts_now = versions(snapshot, readings)
+    facts_now = versions(snapshot, now_mono_s)
     if boot_id:
         facts_now[BOOT_ID] = Fact(boot_id)
-    gpus = _gpus(snapshot, [r for r in readings if r.field == "uuid" and is_text(r)])
-    return facts_now if gpus is None else {**facts_now, GPUS: gpus}
-
-
-def _gpus(snapshot: Snapshot, readings: list[Reading]) -> Fact | None:
-    """Name the GPUs that CUDA lists; where it could not, those that another source shows.
-
-    That CUDA finds no device says nothing of a GPU that others do see: a driver that was replaced
-    under a running machine says the same.
-    """
-    inventory = snapshot.measure.inventory
-    if inventory is None or snapshot.measure.inventory_mono_s is None:
-        return None
-    readings = [
-        reading for reading in readings if reading.source != presence.CUDA
-    ]  # its earlier word
-    if inventory.failure is None or (presence.answered(inventory) and not readings):
+    inventory, look = snapshot.measure.inventory, snapshot.measure.inventory_mono_s
+    if inventory is None or not presence.answered(inventory):
+        return facts_now
+    # No device says nothing of a GPU that others do see: so speaks a driver that was replaced.
+    if inventory.failure is None or not presence.shown_by_others(snapshot):
         uuids = sorted(device.uuid for device in inventory.devices)
-        return Fact(",".join(uuids), CUDA_LISTS, snapshot.measure.inventory_mono_s)
-    if not readings:
-        return None
-    best = max(readings, key=lambda reading: snapshot.telemetry.answers[reading.source].level)
-    shown = sorted(str(reading.value) for reading in readings if reading.source == best.source)
-    return fact_of(snapshot, best, ",".join(shown))
+        facts_now[GPUS] = Fact(",".join(uuids), CUDA_LISTS, look)
+    return facts_now

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gpud.agent.state.snapshot import Snapshot
-    from gpud.core.sample import Condition, Reading
+    from gpud.core.sample import Condition
 
 DRIVER_VERSION, NVML_VERSION, CUDA_VERSION = "driver_version", "nvml_version", "cuda_version"
 DRIVER_FOLDER, KERNEL, BOOT_ID, GPUS = "driver_folder", "kernel", "boot_id", "gpus"
@@ -66,30 +66,20 @@ def run_conditions(snapshot: Snapshot, now_mono_s: float) -> dict[str, Condition
 
     A new driver shows in the detector and in alerts by these alone, not by a change.
     """
-    current = versions(snapshot, answers.current(snapshot.telemetry, now_mono_s))
+    current = versions(snapshot, now_mono_s)
     return {kind: current[kind].text for kind in (*FIELDS, *READ) if kind in current}
 
 
-def versions(snapshot: Snapshot, readings: Iterable[Reading]) -> dict[str, Fact]:
+def versions(snapshot: Snapshot, now_mono_s: float) -> dict[str, Fact]:
     """Return the versions of driver and machine, by kind, as far as they are known."""
-    current = {
-        reading.field: fact_of(snapshot, reading, str(reading.value))
-        for reading in readings
-        if reading.gpu is None and reading.field in FIELDS and is_text(reading)
-    }
+    current = {}
+    for reading in answers.current(snapshot.telemetry, now_mono_s):
+        text = reading.value
+        if reading.gpu is None and reading.field in FIELDS and type(text) is str:  # no ``Absent``
+            answer = snapshot.telemetry.answers[reading.source]
+            current[reading.field] = Fact(text, answer.level, answer.taken_mono_s)
     texts = {kind: snapshot.machine.platform.get(kind) for kind in READ}
     return current | {kind: Fact(text) for kind, text in texts.items() if text}
-
-
-def fact_of(snapshot: Snapshot, reading: Reading, text: str) -> Fact:
-    """Return the fact that the source of a reading states."""
-    answer = snapshot.telemetry.answers[reading.source]
-    return Fact(text, answer.level, answer.taken_mono_s)
-
-
-def is_text(reading: Reading) -> bool:
-    """Return whether a reading is a text; the reason for none is a str too, and no fact."""
-    return type(reading.value) is str
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ def devices(snapshot: Snapshot, nothing: Health | None) -> Health | None:
     if not answered(inventory) and not _nothing_offered(snapshot, inventory):
         return before
     expected = snapshot.changes.expected
-    shown = _shown_by_others(snapshot) if inventory.failure is not None else frozenset()
+    shown = shown_by_others(snapshot) if inventory.failure is not None else frozenset()
     gone = {
         uuid: gpu for uuid, gpu in expected.items() if gpu.gone_s is not None and uuid not in shown
     }
@@ -183,7 +183,7 @@ def _fix_of_others(snapshot: Snapshot, failure: Failure) -> str | None:
     answer, platform = snapshot.telemetry.answers.get("nvml"), advice.of(snapshot.machine.platform)
     if answer is not None and answer.reason in _NVML_KNOWS:
         return answer.fix
-    if platform is Platform.WSL2 and _shown_by_others(snapshot):
+    if platform is Platform.WSL2 and shown_by_others(snapshot):
         return advice.words(Situation.MISMATCH, platform)
     return None
 
@@ -234,7 +234,7 @@ def _shown(snapshot: Snapshot) -> bool:
     )
 
 
-def _shown_by_others(snapshot: Snapshot) -> frozenset[str]:
+def shown_by_others(snapshot: Snapshot) -> frozenset[str]:
     """Name the GPUs that NVML or nvidia-smi sees: with no list of CUDA's, those are not gone."""
     return frozenset(
         reading.value

@@ -392,21 +392,11 @@ def test_the_gpus_are_those_that_cuda_lists() -> None:
 
 
 @pytest.mark.parametrize("source", ["nvml", "nvidia_smi_exe"])
-def test_a_gpu_that_others_see_is_there_although_cuda_finds_no_device(source: str) -> None:
+def test_a_gpu_that_others_see_is_not_gone_although_cuda_finds_no_device(source: str) -> None:
     none = Inventory(failure=Failure(Reason.NO_DEVICE, "none"))
-    snapshot = inventory_taken(none, 1.0, 7.0)(shown(source, "GPU-1")(EMPTY))
-    assert facts(snapshot, 1.0, "")["gpus"] == Fact("GPU-1", LEVELS.index(source), 1.0)
-
-
-def test_of_the_others_the_best_alone_names_the_gpus() -> None:
-    hung = Inventory(failure=Failure(Reason.HUNG, "no answer"))
-    snapshot = inventory_taken(hung, 1.0, 7.0)(EMPTY)
-    snapshot = shown("nvidia_smi_exe", "GPU-1", "GPU-2")(snapshot)
-    first = Reading(0, "uuid", "GPU-1", "nvml")
-    more = Reading(0, "name", "card", "nvml"), Reading(1, "uuid", Absent.FAILED, "nvml")
-    answer = Answer("nvml", LEVELS.index("nvml"), 1.0, 1.0, (first, *more))
-    snapshot = source_answered(answer, 1.0)(snapshot)
-    assert facts(snapshot, 1.0, "")["gpus"] == Fact("GPU-1", LEVELS.index("nvml"), 1.0)
+    alone, seen = (inventory_taken(none, 1.0, 7.0)(s) for s in (EMPTY, shown(source, "A")(EMPTY)))
+    assert facts(alone, 1.0, "")["gpus"] == Fact("", CUDA_LISTS, 7.0)
+    assert "gpus" not in facts(seen, 1.0, "")
 
 
 def test_a_run_is_kept_with_what_was_known_and_nothing_else() -> None:
