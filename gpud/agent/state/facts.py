@@ -43,9 +43,6 @@ FIELDS: Final = (DRIVER_VERSION, NVML_VERSION, CUDA_VERSION, DRIVER_FOLDER)
 READ: Final = (KERNEL, WSL_VERSION, WINDOWS_BUILD)
 """Kinds that cannot change while the virtual machine runs."""
 
-LONGEST: Final = 4096
-"""Characters of a fact that are kept: the UUIDs of 64 GPUs take 2,623."""
-
 
 @dataclass(frozen=True, slots=True)
 class Fact:
@@ -84,7 +81,7 @@ def versions(snapshot: Snapshot, now_mono_s: float) -> dict[str, Fact]:
 
 @dataclass(frozen=True, slots=True)
 class FactsSoFar:
-    """The facts that held, and the last look at each kind."""
+    """The facts that held, and of the latest of each kind the first look that gave it."""
 
     held: Mapping[str, Fact] = field(default_factory=dict)
     latest: Mapping[str, Fact] = field(default_factory=dict)
@@ -100,19 +97,17 @@ def changed(
     held, latest = dict(before.held), dict(before.latest)
     changes: list[ChangeReport] = []
     for kind in sorted(facts, key=KINDS.index):
-        now, old, last = facts[kind], held.get(kind), latest.get(kind)
-        words = now.text[:LONGEST]
-        again = last is not None and (last.text, last.level) == (words, now.level)
-        now = replace(now, text=words, since_s=last.since_s if last and again else at_s)
-        latest[kind] = now
+        now, old, first = facts[kind], held.get(kind), latest.get(kind)
+        if first is None or (first.text, first.level) != (now.text, now.level):
+            first = latest[kind] = replace(now, since_s=at_s)
         if old is not None and _same(kind, old, now):
             if now.text == old.text and now.level > old.level:
                 held[kind] = replace(old, level=now.level)
-        elif _holds(kind, old, last, now) and _may_change(kind, old, now):
-            held[kind] = now
+        elif _holds(kind, old, first, now) and _may_change(kind, old, now):
+            held[kind] = first
             before_text = None if old is None else old.text
             changes.append(
-                ChangeReport(kind, before_text, now.text, now.since_s, boot_id, now.level)
+                ChangeReport(kind, before_text, now.text, first.since_s, boot_id, now.level)
             )
     return FactsSoFar(held, latest), tuple(changes)
 
@@ -132,22 +127,13 @@ def uuids(gpus: str) -> tuple[str, ...]:
     return tuple(uuid for uuid in gpus.split(",") if uuid)
 
 
-def _holds(kind: str, before: Fact | None, last: Fact | None, now: Fact) -> bool:
+def _holds(kind: str, before: Fact | None, first: Fact, now: Fact) -> bool:
     """Say whether a fact was seen in two looks running, or needs no second one."""
-    if now.look is None:
+    if first.look is None or now.look is None or first.look < now.look:
         return True
-    if (
-        kind == GPUS
-        and now.text
-        and set(uuids(now.text)) >= set(uuids(before.text if before else ""))
-    ):
-        return True  # a GPU that is listed is there; one that is missed may be back in a moment
-    return (
-        last is not None
-        and last.look is not None
-        and (last.text, last.level) == (now.text, now.level)
-        and last.look < now.look
-    )
+    # A GPU that is listed is there; one that is missed may be back in a moment.
+    listed, known = set(uuids(now.text)), set(uuids(before.text if before else ""))
+    return kind == GPUS and bool(listed) and listed >= known
 
 
 def _same(kind: str, before: Fact, now: Fact) -> bool:
