@@ -21,7 +21,6 @@ from gpud.agent.state.gpus import with_devices
 from gpud.agent.state.known_faults import driver_version, left_out
 from gpud.agent.state.presence import misses_a_gpu
 from gpud.agent.state.runs import (
-    container_key,
     gpu_costs,
     with_inventory,
     with_run,
@@ -378,12 +377,12 @@ class Pipeline:
         status = None if snapshot.root.report is None else snapshot.root.report.containers
         if status is None or status.run is None or status.run.finished_s == self._root_run_s:
             return
-        run, state = status.run, snapshot.measure.probes.get(container_key(snapshot, status))
+        run = status.run
+        device = containers.measured_device(run, snapshot.measure.inventory)
         try:
             last_s = await self._history.read(queries.last_finished_s, containers.PROBE)
             if last_s != run.finished_s:
-                report = (state and state.report) or containers.run_report(run, None)
-                report = self._with_machine_versions(report)
+                report = self._with_machine_versions(containers.run_report(run, device))
                 await self._store_and_evaluate(Run(report, run.finished_s, self._boot_id))
                 if self._launcher.contexts is not None:
                     self._launcher.contexts.made()  # its container's

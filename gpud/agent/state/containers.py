@@ -7,9 +7,8 @@ place (the driver) and what works outside only (the toolkit).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
@@ -21,8 +20,12 @@ from gpud.core.report import (
     RootReport,
     ToolkitState,
 )
-from gpud.core.sample import Backend, Device, Failure, RunReport, Sample, Unit
+from gpud.core.sample import Backend, Failure, RunReport, Sample, Unit
 from gpud.document.machine import ComparisonReport
+
+if TYPE_CHECKING:
+    from gpud.agent.state.snapshot import ProbeState
+    from gpud.core.sample import Device, Inventory
 
 PROBE: Final = "container_nbody"
 MODE: Final = "nbody"
@@ -33,6 +36,14 @@ PAIR_WITHIN_S = 3600.0
 LIBRARY_FIX: Final = (
     "`gpud doctor` says which libcuda is loaded, and whether another one shadows WSL's"
 )
+
+
+def measured_device(run: ContainerRun, inventory: Inventory | None) -> Device | None:
+    """Find the GPU that a container measured: the same index, and the same name."""
+    if inventory is None or run.figure is None:
+        return None
+    measured = (run.figure.gpu_index, run.figure.gpu_name)
+    return next((d for d in inventory.devices if (d.index, d.name) == measured), None)
 
 
 def run_report(run: ContainerRun, device: Device | None) -> RunReport:
@@ -76,45 +87,41 @@ class ContainerVerdict(StrEnum):
     NOT_COMPARABLE = "not_comparable"
 
 
-@dataclass(frozen=True, slots=True)
-class InProcess:
-    """The last in-process n-body run: a figure or a failure, and when (CLOCK_MONOTONIC)."""
-
-    finished_mono_s: float
-    flops_per_second: float | None = None
-    failure: Failure | None = None
-
-
 def compared(
-    run: ContainerRun,
-    inside: InProcess | None,
-    *,
-    same_gpu: bool = True,
+    run: ContainerRun, inside: ProbeState | None, device: Device | None
 ) -> ComparisonReport:
-    """Tell a toolkit's fault from a driver's; ``inside`` is the in-process run."""
-    at = run.finished_mono_s
-    gpu = None if run.figure is None else run.figure.gpu_index
-    if inside is None or abs(inside.finished_mono_s - at) > PAIR_WITHIN_S:
+    """Tell a toolkit's fault from a driver's; ``inside`` is the last in-process n-body run.
+
+    ``device``: the GPU that the container measured, None for one that gpud did not.
+    """
+    figure, at_s = run.figure, run.finished_mono_s
+
+    def report(
+        verdict: ContainerVerdict, words: str, ratio: float | None = None
+    ) -> ComparisonReport:
+        gpu = None if figure is None else figure.gpu_index
+        return ComparisonReport(verdict, words, ratio, gpu, at_s)
+
+    inside_s = None if inside is None else inside.finished_mono_s
+    if inside is None or inside_s is None or abs(inside_s - at_s) > PAIR_WITHIN_S:
         words = "there is no in-process n-body run within an hour of it"
-        return ComparisonReport(ContainerVerdict.NOT_COMPARABLE, words, gpu=gpu, run_mono_s=at)
-    if run.figure is None:
-        if inside.flops_per_second is None:
-            words = "neither the container nor gpud itself can compute: look at the driver"
-            return ComparisonReport(ContainerVerdict.BOTH_FAIL, words, run_mono_s=at)
+        return report(ContainerVerdict.NOT_COMPARABLE, words)
+    rate = next((sample.median for sample in inside.samples), None)
+    if figure is None and rate is None:
+        words = "neither the container nor gpud itself can compute: look at the driver"
+        return report(ContainerVerdict.BOTH_FAIL, words)
+    if figure is None:
         words = "gpud computes on this GPU and the container does not: look at the toolkit"
-        return ComparisonReport(ContainerVerdict.ONLY_CONTAINER_FAILS, words, run_mono_s=at)
-    if inside.flops_per_second is None:
+        return report(ContainerVerdict.ONLY_CONTAINER_FAILS, words)
+    if rate is None:
         words = "the container computes and gpud does not: look which libcuda gpud loads"
-        return ComparisonReport(
-            ContainerVerdict.ONLY_IN_PROCESS_FAILS, words, gpu=gpu, run_mono_s=at
-        )
-    if not same_gpu or inside.flops_per_second <= 0:
-        words = f"the container measured {run.figure.gpu_name}, which is not the GPU gpud measured"
-        return ComparisonReport(ContainerVerdict.NOT_COMPARABLE, words, gpu=gpu, run_mono_s=at)
-    ratio = run.figure.flops_per_second / inside.flops_per_second
+        return report(ContainerVerdict.ONLY_IN_PROCESS_FAILS, words)
+    if device is None:
+        words = f"the container measured {figure.gpu_name}, which is not the GPU gpud measured"
+        return report(ContainerVerdict.NOT_COMPARABLE, words)
+    ratio = figure.flops_per_second / rate
     words = f"the container reaches {ratio:.0%} of the in-process n-body"
-    verdict = ContainerVerdict.AGREES
-    return ComparisonReport(verdict, words, ratio=ratio, gpu=gpu, run_mono_s=at)
+    return report(ContainerVerdict.AGREES, words, ratio)
 
 
 def health(

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     K = TypeVar("K", bound=Hashable)
     from gpud.core.report import ContainersReport, RootReport
-    from gpud.core.sample import Device
 
 
 def with_specs(
@@ -196,77 +195,51 @@ def with_container_probe(snapshot: Snapshot, root: RootReport | None) -> Measure
     )
 
 
-def container_key(snapshot: Snapshot, report: ContainersReport) -> ProbeKey:
-    """Name the container probe's series after the GPU it ran on, as far as that is known."""
-    gpu = number(snapshot, report.gpu_index)
-    return ProbeKey(containers.PROBE, report.gpu_index if gpu is None else gpu)
-
-
-def _container_probe(
-    snapshot: Snapshot, containers_report: ContainersReport
-) -> dict[ProbeKey, ProbeState]:
+def _container_probe(snapshot: Snapshot, status: ContainersReport) -> dict[ProbeKey, ProbeState]:
     """Give the last run as any other probe's, once it is known on which GPU it runs."""
-    if containers_report.run is None or containers_report.gpu_index is None:
+    run, index = status.run, status.gpu_index
+    if run is None or index is None:
         return {}
-    report = containers.run_report(
-        containers_report.run, _measured_device(snapshot, containers_report)
-    )
+    device = containers.measured_device(run, snapshot.measure.inventory)
+    report = containers.run_report(run, device)
     state = ProbeState(
         backend=Backend.CUDA,
         samples=report.samples,
         report=report,
         failure=report.failure,
-        last_success_s=containers_report.last_success_s,
-        finished_mono_s=containers_report.run.finished_mono_s,
-        finished_s=containers_report.run.finished_s,
+        last_success_s=status.last_success_s,
+        finished_mono_s=run.finished_mono_s,
+        finished_s=run.finished_s,
         duration_s=report.duration_s,
     )
-    return {container_key(snapshot, containers_report): state}
-
-
-def _measured_device(snapshot: Snapshot, report: ContainersReport) -> Device | None:
-    """Find the GPU the container measured: the same index, and the same name."""
-    inventory, figure = (
-        snapshot.measure.inventory,
-        None if report.run is None else report.run.figure,
-    )
-    if inventory is None or figure is None:
-        return None
-    measured = (figure.gpu_index, figure.gpu_name)
-    return next((d for d in inventory.devices if (d.index, d.name) == measured), None)
+    gpu = number(snapshot, index)
+    return {ProbeKey(containers.PROBE, index if gpu is None else gpu): state}
 
 
 def comparison(snapshot: Snapshot, root: RootReport) -> ComparisonReport | None:
     """Compare while both runs are of the same hour; afterwards what was found then still holds."""
-    report = root.containers
-    if report is None or report.run is None:
+    status, before = root.containers, snapshot.root.comparison
+    if status is None or status.run is None:
         return None
     result = containers.compared(
-        report.run,
-        _in_process(snapshot, report.gpu_index, root.beat_s),
-        same_gpu=_measured_device(snapshot, report) is not None,
+        status.run,
+        _in_process(snapshot, status.gpu_index, root.beat_s),
+        containers.measured_device(status.run, snapshot.measure.inventory),
     )
-    before = snapshot.root.comparison
-    same_run = before is not None and before.run_mono_s == report.run.finished_mono_s
-    return (
-        before
-        if same_run and result.verdict is containers.ContainerVerdict.NOT_COMPARABLE
-        else result
-    )
+    same_run = before is not None and before.run_mono_s == status.run.finished_mono_s
+    unknown = result.verdict is containers.ContainerVerdict.NOT_COMPARABLE
+    return before if same_run and unknown else result
 
 
-def _in_process(snapshot: Snapshot, gpu: int | None, beat_s: float) -> containers.InProcess | None:
+def _in_process(snapshot: Snapshot, gpu: int | None, beat_s: float) -> ProbeState | None:
+    """Return the last in-process n-body run; while CUDA fails that is one that fails now."""
     inventory = snapshot.measure.inventory
     if inventory is not None and inventory.failure is not None:
-        return containers.InProcess(beat_s, failure=inventory.failure)  # asked anew all the time
+        return ProbeState(Backend.CUDA, failure=inventory.failure, finished_mono_s=beat_s)
     runs = {
         key.gpu: state
         for key, state in snapshot.measure.probes.items()
         if key.probe == containers.IN_PROCESS and key.gpu is not None
     }
     chosen = min(runs, default=None) if gpu is None else number(snapshot, gpu)
-    state = None if chosen is None else runs.get(chosen)
-    if state is None or state.finished_mono_s is None:
-        return None
-    median = next((sample.median for sample in state.samples), None)
-    return containers.InProcess(state.finished_mono_s, median, state.failure)
+    return None if chosen is None else runs.get(chosen)
