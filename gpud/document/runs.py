@@ -74,7 +74,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class RunFailure(FailureReport, frozen=True):
-    """A failed run. ``severity``: warning, error or critical, as alerts have it."""
+    """A failed run. ``severity``: info, warning or critical."""
 
     severity: str = ""
 

@@ -100,7 +100,8 @@ def _probes(snapshot: Snapshot) -> Health | None:
     named = sorted(failing.items(), key=lambda item: str(item[0]))
     words = "; ".join(f"{key}: {failure.detail}" for key, failure in named)
     worst = max(failing.values(), key=lambda failure: SEVERITY[failure.reason])
-    level = LEVEL[SEVERITY[worst.reason]]
+    critical = SEVERITY[worst.reason] is FailureSeverity.CRITICAL
+    level = Level.FAILED if critical else Level.DEGRADED
     return Health(level, worst.reason, *_with_known_faults(snapshot, words, worst.advice))
 
 
@@ -252,10 +253,3 @@ SEVERITY: Final[Mapping[Reason, FailureSeverity]] = {
     **dict.fromkeys(_INFO, FailureSeverity.INFO),
 }
 """Every reason; one that is in neither set above is critical."""
-
-LEVEL: Final[Mapping[FailureSeverity, Level]] = {
-    FailureSeverity.INFO: Level.DEGRADED,  # a probe without a figure is not what was asked for
-    FailureSeverity.WARNING: Level.DEGRADED,
-    FailureSeverity.CRITICAL: Level.FAILED,
-}
-"""What a failed run makes of the health of its component."""
