@@ -60,7 +60,7 @@ class GpuContexts:
     def __init__(self, folder: Path, boot_id: str, budget: int | None) -> None:
         self.budget = budget
         self.kept = True
-        self.path = folder / NAME
+        self._path = folder / NAME
         self._count = Count(boot_id)
         self._of_round: Counter[str] = Counter()  # contexts of this process, by GPU
         self._look()
@@ -116,7 +116,7 @@ class GpuContexts:
     def _look(self) -> None:
         """Take over what the file says of this boot, unless more is known here."""
         try:
-            stored = msgspec.json.decode(regular_file.text(self.path) or "", type=Count)
+            stored = msgspec.json.decode(regular_file.text(self._path) or "", type=Count)
         except msgspec.DecodeError:  # there is none yet, or it is damaged: counted from 0
             return
         if (stored.last_mono_s or 0.0) > time.monotonic():
@@ -132,8 +132,8 @@ class GpuContexts:
         """
         self._count = count
         try:
-            self.kept = self.path.parent.stat().st_uid == os.geteuid()
+            self.kept = self._path.parent.stat().st_uid == os.geteuid()
             if self.kept:
-                whole_file.replace(self.path, msgspec.json.encode(count) + b"\n")
+                whole_file.replace(self._path, msgspec.json.encode(count) + b"\n")
         except OSError:
             self.kept = False

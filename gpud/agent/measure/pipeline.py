@@ -118,22 +118,22 @@ class Pipeline:
             specs, refused = await self._launcher.specs()
         except WireError as error:
             fix = "deploy/run sets the environment up again"
-            self._set_health("discovery", Level.FAILED, "no_probes", str(error), fix)
+            health = Health(Level.FAILED, "no_probes", str(error), fix)
+            self._board.set_health("discovery", health)
             return
         disabled = set(self._settings.probes.disabled)
         self._specs = tuple(spec for spec in specs if spec.name not in disabled)
         measure = self._board.read().measure
         self._board.publish(measure=with_specs(measure, self._runnable, refused))
-        unknown = disabled - {spec.name for spec in specs}
+        unknown, health = disabled - {spec.name for spec in specs}, Health()
         if refused:
             detail = "; ".join(f"{name}: {why}" for name, why in sorted(refused.items()))
-            self._set_health("discovery", Level.DEGRADED, "refused", detail, None)
+            health = Health(Level.DEGRADED, "refused", detail)
         elif unknown:
             detail = f"[probes] disabled: there is no probe {', '.join(sorted(unknown))}"
             fix = "`gpud probe --list` says what there is; correct gpud.toml, `gpud restart`"
-            self._set_health("discovery", Level.DEGRADED, "unknown_probe", detail, fix)
-        else:
-            self._set_health("discovery", Level.OK, None, None, None)
+            health = Health(Level.DEGRADED, "unknown_probe", detail, fix)
+        self._board.set_health("discovery", health)
 
     async def round(self, rounds: Rounds) -> None:
         """Run every probe that is due by ``rounds``, one after the other, in one child if possible.
@@ -409,32 +409,17 @@ class Pipeline:
                 waiting = f"; {self._history.waiting} runs wait in memory"
                 lost = f", {self._history.dropped} were dropped" if self._history.dropped else ""
                 detail = f"{error}{waiting}{lost}"
-                self._set_health("store", Level.FAILED, error.reason, detail, error.fix)
+                health = Health(Level.FAILED, error.reason, detail, error.fix)
+                self._board.set_health("store", health)
             else:
                 self._history_written()
             finally:  # also while nothing can be written: the run waits in memory
                 self._regression.evaluate(run)
 
     def _history_written(self) -> None:
-        aside, contexts = self._history.set_aside, self._launcher.contexts
-        if aside is None and contexts is not None and contexts.budget and not contexts.kept:
-            detail = f"{contexts.path} cannot be written: a restart begins a budget of its own"
-            fix = f"look at {contexts.path}: it and its directory have to be the agent's own"
-            self._set_health("store", Level.DEGRADED, "contexts_not_kept", detail, fix)
-            return
-        if aside is None:
-            self._set_health("store", Level.OK)
-            return
-        detail = f"the history was corrupt; it is kept as {aside} and a new one was begun"
-        fix = "look at the old file, or delete it; restart gpud to clear this"
-        self._set_health("store", Level.DEGRADED, "corrupt_set_aside", detail, fix)
-
-    def _set_health(
-        self,
-        component: str,
-        level: Level,
-        reason: str | None = None,
-        detail: str | None = None,
-        fix: str | None = None,
-    ) -> None:
-        self._board.set_health(component, Health(level, reason, detail, fix))
+        health, aside = Health(), self._history.set_aside
+        if aside is not None:
+            detail = f"the history was corrupt; it is kept as {aside} and a new one was begun"
+            fix = "look at the old file, or delete it; restart gpud to clear this"
+            health = Health(Level.DEGRADED, "corrupt_set_aside", detail, fix)
+        self._board.set_health("store", health)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.agent.measure.gpu_contexts import NAME, GpuContexts
+from gpud.agent.measure.gpu_contexts import GpuContexts
 from gpud.core.health import Level
 from gpud.core.sample import Backend, Pace, Reason, Skip
 from gpud.core.sections import ProbeSettings
@@ -100,32 +100,6 @@ async def test_round_makes_no_more_contexts_than_are_left(
     assert bench.contexts.used == 1
     measure = bench.board.read().measure
     assert measure.skips["triad", Skip.CONTEXTS_SPENT] == 1
-
-
-async def test_count_of_contexts_that_cannot_be_kept_degrades_the_store_until_it_can(
-    bench: Bench,
-) -> None:
-    (bench.folder / "lib").mkdir()
-    file = bench.folder / "lib" / NAME
-    file.mkdir()
-    bench.contexts = GpuContexts(file.parent, "boot", 250)
-    async with bench.pipeline() as pipeline:
-        await pipeline.round(Of(Pace.SMALL))
-        health = bench.board.read().health["store"]
-        assert (health.level, health.reason) == (Level.DEGRADED, "contexts_not_kept")
-        assert str(file) in str(health.detail)
-        assert str(file) in str(health.fix)
-        file.rmdir()
-        await pipeline.round(Of(Pace.SMALL, Pace.LARGE))
-        await pipeline.round(Of(Pace.SMALL))
-    assert bench.board.read().health["store"].level == Level.OK
-
-
-async def test_without_a_budget_nobody_hears_of_a_count_that_is_not_kept(bench: Bench) -> None:
-    bench.contexts = GpuContexts(bench.folder / "missing", "boot", None)
-    async with bench.pipeline() as pipeline:
-        await pipeline.round(Of(Pace.SMALL))
-    assert bench.board.read().health["store"].level == Level.OK
 
 
 GPU_PROBES = [[name, "cuda", "small"] for name in ("a", "b", "c", "d")]
