@@ -44,15 +44,12 @@ def publish_root_status(path: Path, board: Board, now: Instant) -> None:
     comparison = None if report is None else runs.comparison(snapshot, report)
     root = RootState(report, silent, comparison)
     measure = runs.with_container_probe(snapshot, report)
-    before = snapshot.root
-    last = before.report
+    last = snapshot.root.report
     same = report is not None and last is not None and report.equals_but_times(last)
-    if measure != snapshot.measure:
-        board.publish(root=root, measure=measure)
-    elif same and comparison == before.comparison:
+    if same and (measure, comparison) == (snapshot.measure, snapshot.root.comparison):
         board.replace_root(root)
-    elif root != before:
-        board.publish(root=root)
+    else:
+        board.publish(root=root, measure=measure)
 
 
 def read_root_status(path: Path, now: Instant) -> tuple[RootReport | None, str | None]:
