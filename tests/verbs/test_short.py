@@ -83,29 +83,6 @@ async def test_agent_writes_the_line_when_its_words_change_and_removes_it_at_its
     assert not path.exists()
 
 
-async def test_document_is_written_although_its_summary_cannot_be_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(_: object) -> str:
-        raise LookupError("no word for it")
-
-    monkeypatch.setattr("gpud.show.headline.short", fails)
-    board, path = Board(snapshots.full()), tmp_path / "agent.json"
-    task = asyncio.create_task(files.write_status(tmp_path, board, lambda: snapshots.NOW))
-
-    def names_it() -> bool:
-        return path.exists() and b"LookupError: no word for it" in path.read_bytes()
-
-    await asyncio.to_thread(waiting.until, names_it, "the document that names the fault")
-    assert board.read().health["status_file"].level is Level.DEGRADED
-    assert not (tmp_path / "short").exists()
-    monkeypatch.undo()
-    board.set_health("store", BROKEN)
-    await asyncio.to_thread(waiting.until, (tmp_path / "short").exists, "the line")
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
 def example(shell: str, path: Path) -> str:
     """Take the example for a shell's rc file out of the documentation."""
     block = re.search(rf"```{shell}\n(read_gpud\(\).*?)```", DOCUMENT.read_text(), re.DOTALL)

@@ -138,9 +138,6 @@ async def _write_status(path: Path, short: Path, board: Board, now: Callable[[],
             words = f"cannot write {error.filename or path}: {error.strerror}"
             fix = f"make room in {path.parent} and leave it to the agent's user; then gpud restart"
             board.set_health(NAME, Health(Level.FAILED, "not_written", words, fix))
-        except Exception as error:  # noqa: BLE001  # a document that has no summary is still one
-            words = f"cannot write {short}: {type(error).__name__}: {error}"
-            board.set_health(NAME, Health(Level.DEGRADED, "not_written", words, "gpud capture"))
         else:
             before = board.read().health.get(NAME)
             if before is not None and before.level is not Level.OK:
