@@ -85,7 +85,7 @@ class Agent:
         return {
             key.gpu: sample.median
             for key, state in self.snapshot.measure.probes.items()
-            for sample in state.samples
+            for sample in state.report.samples
             if sample.mode == mode
         }
 

@@ -244,9 +244,9 @@ def _gpus(snapshot: Snapshot) -> Iterator[Result]:
     """Yield the latest run on each GPU, oldest first: the last one of a GPU counts."""
     uuids = {gpu.number: uuid for uuid, gpu in snapshot.gpus.items()}
     runs = (
-        (state.finished_mono_s, key, state.failure)
+        (state.finished_mono_s, key, state.report.failure)
         for key, state in snapshot.measure.probes.items()
-        if state.finished_mono_s is not None and key.probe != containers.PROBE
+        if key.probe != containers.PROBE
     )
     for mark, key, failure in sorted(runs, key=lambda run: run[0]):
         if key.gpu in uuids and not _says_nothing(failure):

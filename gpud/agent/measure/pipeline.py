@@ -164,7 +164,7 @@ class Pipeline:
     def _failed(self, spec: ProbeSpec, uuid: str | None) -> bool:
         snapshot = self._board.read()
         state = snapshot.measure.probes.get(probe_key(snapshot.gpus, spec.name, uuid))
-        return state is not None and state.failure is not None
+        return state is not None and state.report.failure is not None
 
     @contextlib.asynccontextmanager
     async def _round_turn(self) -> AsyncIterator[None]:

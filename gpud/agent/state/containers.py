@@ -102,11 +102,10 @@ def compared(
         gpu = None if figure is None else figure.gpu_index
         return ComparisonReport(verdict, words, ratio, gpu, at_s)
 
-    inside_s = None if inside is None else inside.finished_mono_s
-    if inside is None or inside_s is None or abs(inside_s - at_s) > PAIR_WITHIN_S:
+    if inside is None or abs(inside.finished_mono_s - at_s) > PAIR_WITHIN_S:
         words = "there is no in-process n-body run within an hour of it"
         return report(ContainerVerdict.NOT_COMPARABLE, words)
-    rate = next((sample.median for sample in inside.samples), None)
+    rate = next((sample.median for sample in inside.report.samples), None)
     if figure is None and rate is None:
         words = "neither the container nor gpud itself can compute: look at the driver"
         return report(ContainerVerdict.BOTH_FAIL, words)

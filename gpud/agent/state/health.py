@@ -91,9 +91,9 @@ def _probes(snapshot: Snapshot) -> Health | None:
     if not any(n for name, n in snapshot.measure.runs.items() if name != containers.PROBE):
         return None
     failing = {
-        key: state.failure
+        key: failure
         for key, state in snapshot.measure.probes.items()
-        if state.failure is not None and key.probe != containers.PROBE  # that has its own health
+        if (failure := state.report.failure) and key.probe != containers.PROBE  # has its own health
     }
     if not failing:
         return Health(Level.OK)

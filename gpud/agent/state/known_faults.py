@@ -79,11 +79,11 @@ def gpu_errors(snapshot: Snapshot) -> tuple[GpuError, ...]:
 
 def _errors(snapshot: Snapshot) -> Iterator[GpuError]:
     for key, state in snapshot.measure.probes.items():
-        failure, at_s = state.failure, state.finished_s
-        if state.backend is not Backend.CUDA or failure is None or at_s is None:
+        failure = state.report.failure
+        if state.report.backend is not Backend.CUDA or failure is None:
             continue
         if SEVERITY[failure.reason] > FailureSeverity.INFO:
-            yield _of_cuda(str(key), failure, at_s)
+            yield _of_cuda(str(key), failure, state.finished_s)
     inventory, health = snapshot.measure.inventory, snapshot.health
     cuda, nvml, answer = health.get("cuda"), health.get("nvml"), snapshot.telemetry.answers
     if inventory and inventory.failure and cuda and cuda.level > Level.OK and cuda.since_s:

@@ -16,7 +16,7 @@ from gpud.agent.state.snapshot import (
     probe_key,
 )
 from gpud.core import stats
-from gpud.core.sample import Backend
+from gpud.core.sample import Backend, RunReport
 from gpud.document.runs import PutOff
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from gpud.core.clock import Instant
-    from gpud.core.sample import Buckets, Flag, Inventory, ProbeSpec, RunReport, Skip
+    from gpud.core.sample import Buckets, Flag, Inventory, ProbeSpec, Skip
     from gpud.document.machine import ComparisonReport, ListedGpu
     from gpud.document.runs import RecentSeries
 
@@ -82,17 +82,8 @@ def with_run(  # noqa: PLR0913, PLR0917  # a run, and where and when it was
     gpu = key.gpu
     before, failure = measure.probes.get(key), report.failure
     success_s = None if before is None else before.last_success_s
-    state = ProbeState(
-        backend=report.backend,
-        samples=report.samples if failure is None else (),
-        report=report,
-        failure=failure,
-        last_success_s=at.wall_s if failure is None else success_s,
-        finished_mono_s=at.mono_s,
-        finished_s=at.wall_s,
-        duration_s=report.duration_s or None,  # 0 where no child lived to report it
-        flags=flags,
-    )
+    success_s = at.wall_s if failure is None else success_s
+    state = ProbeState(report, at.wall_s, at.mono_s, success_s, flags)
     failures = () if failure is None else ((report.probe, failure.reason),)
     ended = {key, ProbeKey(key.probe, None)}  # skips of before a GPU was chosen included
     on_gpu = gpu is not None
@@ -116,8 +107,7 @@ def gpu_costs(measure: MeasureState) -> dict[str, float]:
     """Give the GPU seconds of the last run of each probe, the most on any GPU."""
     costs_s: dict[str, float] = {}
     for key, state in measure.probes.items():
-        used_s = None if state.report is None else state.report.gpu_seconds
-        costs_s[key.probe] = max(costs_s.get(key.probe, 0.0), used_s or 0.0)
+        costs_s[key.probe] = max(costs_s.get(key.probe, 0.0), state.report.gpu_seconds or 0.0)
     return costs_s
 
 
@@ -202,16 +192,7 @@ def _container_probe(snapshot: Snapshot, status: ContainersReport) -> dict[Probe
         return {}
     device = containers.measured_device(run, snapshot.measure.inventory)
     report = containers.run_report(run, device)
-    state = ProbeState(
-        backend=Backend.CUDA,
-        samples=report.samples,
-        report=report,
-        failure=report.failure,
-        last_success_s=status.last_success_s,
-        finished_mono_s=run.finished_mono_s,
-        finished_s=run.finished_s,
-        duration_s=report.duration_s,
-    )
+    state = ProbeState(report, run.finished_s, run.finished_mono_s, status.last_success_s)
     gpu = number(snapshot, index)
     return {ProbeKey(containers.PROBE, index if gpu is None else gpu): state}
 
@@ -223,7 +204,7 @@ def comparison(snapshot: Snapshot, root: RootReport) -> ComparisonReport | None:
         return None
     result = containers.compared(
         status.run,
-        _in_process(snapshot, status.gpu_index, root.beat_s),
+        _in_process(snapshot, root, status.gpu_index),
         containers.measured_device(status.run, snapshot.measure.inventory),
     )
     same_run = before is not None and before.run_mono_s == status.run.finished_mono_s
@@ -231,11 +212,12 @@ def comparison(snapshot: Snapshot, root: RootReport) -> ComparisonReport | None:
     return before if same_run and unknown else result
 
 
-def _in_process(snapshot: Snapshot, gpu: int | None, beat_s: float) -> ProbeState | None:
+def _in_process(snapshot: Snapshot, root: RootReport, gpu: int | None) -> ProbeState | None:
     """Return the last in-process n-body run; while CUDA fails that is one that fails now."""
     inventory = snapshot.measure.inventory
     if inventory is not None and inventory.failure is not None:
-        return ProbeState(Backend.CUDA, failure=inventory.failure, finished_mono_s=beat_s)
+        failed = RunReport(containers.IN_PROCESS, Backend.CUDA, failure=inventory.failure)
+        return ProbeState(failed, root.written_s, root.beat_s, None)
     runs = {
         key.gpu: state
         for key, state in snapshot.measure.probes.items()

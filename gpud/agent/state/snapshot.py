@@ -27,16 +27,7 @@ if TYPE_CHECKING:
     from gpud.agent.serve.refusals import Refused
     from gpud.core.alerts import Alert, SinkState
     from gpud.core.report import RootReport
-    from gpud.core.sample import (
-        Backend,
-        Buckets,
-        Failure,
-        Flag,
-        Inventory,
-        ProbeSpec,
-        RunReport,
-        Sample,
-    )
+    from gpud.core.sample import Buckets, Flag, Inventory, ProbeSpec, RunReport
     from gpud.core.streams import StreamKey
     from gpud.document.alerts import FaultReport
     from gpud.document.machine import ChangeReport, ComparisonReport, Expected, ListedGpu, StoreSize
@@ -60,17 +51,13 @@ class ProbeKey:
 
 @dataclass(frozen=True, slots=True)
 class ProbeState:
-    """The last run of one probe on one GPU. ``samples`` is empty after a failure."""
+    """The last run of one probe on one GPU, good or bad, and when it ended."""
 
-    backend: Backend
-    samples: tuple[Sample, ...] = ()
-    report: RunReport | None = None  # the last run, good or bad
-    failure: Failure | None = None
-    last_success_s: float | None = None  # Unix time
-    finished_mono_s: float | None = None
-    finished_s: float | None = None  # Unix time
-    duration_s: float | None = None
-    flags: tuple[Flag, ...] = ()  # of the last run
+    report: RunReport
+    finished_s: float  # Unix time
+    finished_mono_s: float
+    last_success_s: float | None  # Unix time
+    flags: tuple[Flag, ...] = ()
 
 
 class MachineState(Struct, frozen=True):

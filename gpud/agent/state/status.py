@@ -117,17 +117,16 @@ def _last_runs(probes: Mapping[ProbeKey, ProbeState]) -> tuple[LastRun, ...]:
 
 
 def _last_run(key: ProbeKey, state: ProbeState) -> LastRun:
-    report, failure = state.report, state.failure
+    failure = state.report.failure
     return built(
         LastRun,
-        state,
-        probe=key.probe,
+        state.report,
         gpu=key.gpu,
         failure=failure
         and built(RunFailure, failure, severity=SEVERITY[failure.reason].name.lower()),
-        missing=report.missing if report else (),
-        conditions=report.conditions if report else {},
-        curve=report.curve if report else (),
+        last_success_s=state.last_success_s,
+        duration_s=state.report.duration_s or None,  # 0 where no child lived to report it
+        flags=state.flags,
     )
 
 

@@ -161,7 +161,7 @@ async def test_large_probe_that_fails_runs_once_more_in_the_next_round(bench: Be
             await pipeline.round(Of(Pace.SMALL))
     ran = Counter(runs(bench))
     assert (ran["triad GPU-0"], ran["cpu_matmul"]) == (1, 1)
-    assert all(state.failure is None for state in bench.board.read().measure.probes.values())
+    assert all(state.report.failure is None for state in bench.board.read().measure.probes.values())
 
 
 @pytest.mark.parametrize(

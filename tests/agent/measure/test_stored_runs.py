@@ -112,7 +112,6 @@ def test_conditions_around_a_run_and_its_flags_are_stored_with_it(bench: Clocked
     ]
     assert "before.pstate" not in run.conditions
     state = snapshot.measure.probes[ProbeKey("launch", 0)]
-    assert state.report is not None
     assert (state.report.conditions, [*state.flags]) == (run.conditions, run.flags)
 
 

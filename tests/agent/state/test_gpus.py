@@ -114,7 +114,7 @@ def test_a_gpu_that_goes_takes_its_series_is_named_and_comes_back_under_its_numb
         cuda("GPU-1"),
     )
     assert gone.measure.probes.keys() == {ProbeKey("launch", 1), ProbeKey("cpu_call", None)}
-    assert gone.measure.probes[ProbeKey("launch", 1)].samples[0].median == 2.0
+    assert gone.measure.probes[ProbeKey("launch", 1)].report.samples[0].median == 2.0
     assert set(gone.measure.latencies) == {(1, "submit")}
     assert gone.measure.runs == {"launch": 2, "cpu_call": 1}
     health = gone.health["devices"]
@@ -123,8 +123,8 @@ def test_a_gpu_that_goes_takes_its_series_is_named_and_comes_back_under_its_numb
     assert health.detail == f"CUDA no longer offers {since}"
     assert health.fix == words(Situation.VANISHED, Platform.LINUX).replace("UUID", "GPU-0")
     again = folded(gone, cuda("GPU-0", "GPU-1"), finished("launch", 0, latency_s=4.0))
-    assert again.measure.probes[ProbeKey("launch", 0)].samples[0].median == 4.0
-    assert again.measure.probes[ProbeKey("launch", 1)].samples[0].median == 2.0
+    assert again.measure.probes[ProbeKey("launch", 0)].report.samples[0].median == 4.0
+    assert again.measure.probes[ProbeKey("launch", 1)].report.samples[0].median == 2.0
     assert again.health["devices"].level is Level.OK
 
 

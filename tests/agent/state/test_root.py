@@ -241,7 +241,7 @@ def test_a_toolkits_fault_is_told_from_a_drivers(
     if verdict is ContainerVerdict.ONLY_CONTAINER_FAILS:
         assert "look at the toolkit" in (health.detail or "")
         assert health.fix == "install it"
-        assert after.measure.probes[KEY].samples == ()
+        assert after.measure.probes[KEY].report.samples == ()
         assert after.measure.probes[KEY].last_success_s == REPORT.last_success_s
 
 

@@ -31,7 +31,7 @@ def test_a_failure_takes_the_figures_and_keeps_the_time_of_the_last_success() ->
     now = folded(START, finished(now_s=1.0), finished(now_s=9.0, reason=Reason.HUNG))
     assert sum(now.measure.latencies[0, "submit"].counts) == 1
     state = now.measure.probes[ProbeKey("launch", 0)]
-    assert (state.samples, state.last_success_s) == ((), 1.0)
+    assert (state.report.samples, state.last_success_s) == ((), 1.0)
     assert now.measure.failures == {("launch", Reason.HUNG): 1}
     assert now.measure.runs == {"launch": 2}
     assert now.health["probes"].level is Level.FAILED

@@ -173,14 +173,15 @@ def _run(snapshot: Snapshot, key: ProbeKey, state: ProbeState) -> ProbeRun:
     report, put_off = state.report, snapshot.measure.put_off.get(key)
     return status.built(
         ProbeRun,
-        state,
+        report,
         gpu=key.gpu,
         uuid=uuid,
         device=name,
-        missing=report.missing if report else (),
-        conditions=report.conditions if report else {},
-        samples=tuple(_mode_figures(sample) for sample in state.samples),
-        curve=tuple(status.built(PointReport, point) for point in report.curve) if report else (),
+        last_success_s=state.last_success_s,
+        duration_s=report.duration_s or None,
+        flags=state.flags,
+        samples=tuple(_mode_figures(sample) for sample in report.samples),
+        curve=tuple(status.built(PointReport, point) for point in report.curve),
         skipped=put_off.reason if put_off else None,
     )
 

@@ -48,7 +48,7 @@ def app(
         return PlainTextResponse("gpud is alive\n")
 
     async def ready(_: Request) -> Response:
-        if any(state.report is not None for state in read().measure.probes.values()):
+        if read().measure.probes:
             return PlainTextResponse("gpud is ready\n")
         return PlainTextResponse("the first probes have not ended yet\n", status_code=503)
 

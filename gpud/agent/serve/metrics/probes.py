@@ -45,8 +45,7 @@ def fresh_enough(
             interval_s = settings.containers.interval_s
         else:
             interval_s = snapshot.pace.beat.run_s(specs.get(key.probe))
-        ended_s = state.finished_mono_s
-        if ended_s is not None and now.mono_s - ended_s <= holds_s(interval_s):
+        if now.mono_s - state.finished_mono_s <= holds_s(interval_s):
             current[key] = state
     return current
 
@@ -59,14 +58,14 @@ def figures(current: Mapping[ProbeKey, ProbeState]) -> Families:
     samples = {
         (*_labels(key), sample.mode): sample
         for key, state in current.items()
-        for sample in state.samples
+        for sample in state.report.samples
     }
     for unit, name in MEDIANS.items():
         yield name, {key: sample.median for key, sample in samples.items() if sample.unit is unit}
     versions = {
         _labels(key): {"version": str(state.report.version)}
         for key, state in current.items()
-        if state.report is not None and state.samples
+        if state.report.samples
     }
     yield "gpud_probe_info", versions
     elements = {k: sample for k, sample in samples.items() if sample.unit is Unit.ELEMENTS}
@@ -90,8 +89,7 @@ def figures(current: Mapping[ProbeKey, ProbeState]) -> Families:
     clocks = {
         _labels(key): clock
         for key, state in current.items()
-        if state.report is not None
-        and isinstance(clock := state.report.conditions.get("sm_clock_hertz"), int | float)
+        if isinstance(clock := state.report.conditions.get("sm_clock_hertz"), int | float)
     }
     yield "gpud_probe_sm_clock_hertz", clocks
 
@@ -112,7 +110,7 @@ def runs(snapshot: Snapshot, current: Mapping[ProbeKey, ProbeState]) -> Families
     beat = snapshot.pace.beat
     yield "gpud_probe_interval_seconds", {spec.name: beat.run_s(spec) for spec in measure.specs}
     states = {_labels(key): state for key, state in current.items()}
-    durations = {labels: state.duration_s for labels, state in states.items()}
+    durations = {labels: state.report.duration_s or None for labels, state in states.items()}
     yield "gpud_probe_duration_seconds", durations
     flags = {(*labels, flag): 1 for labels, state in states.items() for flag in state.flags}
     yield "gpud_probe_flag", flags
@@ -131,7 +129,7 @@ def regression(snapshot: Snapshot, current: Mapping[ProbeKey, ProbeState]) -> Fa
     published, streams = snapshot.regression, _streams(snapshot)
     every = {labels: [published.streams[key] for key in keys] for labels, keys in streams.items()}
     first = {labels: standings[0] for labels, standings in every.items()}
-    good = {_labels(key) for key, state in current.items() if state.failure is None}
+    good = {_labels(key) for key, state in current.items() if state.report.failure is None}
     ratios = {labels: standing.slowdown for labels, standing in first.items()}
     yield "gpud_slowdown_ratio", {key: ratio for key, ratio in ratios.items() if key[:2] in good}
     yield (
@@ -217,11 +215,11 @@ def _labels(key: ProbeKey) -> tuple[str, str]:
 
 
 def _roundtrip_to_pipelined(state: ProbeState) -> float | None:
-    medians = {sample.mode: sample.median for sample in state.samples}
+    medians = {sample.mode: sample.median for sample in state.report.samples}
     roundtrip, pipelined = medians.get("roundtrip"), medians.get("pipelined")
     return roundtrip / pipelined if roundtrip is not None and pipelined else None
 
 
 def _on_battery(state: ProbeState) -> bool | None:
-    on_mains = None if state.report is None else state.report.conditions.get("after.ac")
+    on_mains = state.report.conditions.get("after.ac")
     return not on_mains if isinstance(on_mains, bool) else None
