@@ -20,7 +20,7 @@ from gpud.core.sample import Absent, Reason
 from gpud.document.machine import Expected
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.sample import Condition, Failure, Inventory
@@ -32,6 +32,23 @@ GPU_SEEN, GPU_FORGOTTEN = "gpu_seen", "gpu_forgotten"
 
 NAMED: Final = 4
 """GPUs that are gone and named one by one."""
+
+NONE_OFFERED: Final = {
+    Platform.CONTAINER: (
+        "this container was given no GPU",
+        advice.words(Situation.CONTAINER_BLIND, Platform.CONTAINER),
+    ),
+    Platform.WSL1: ("WSL 1 offers no GPU", "from Windows: wsl --set-version DISTRIBUTION 2"),
+    Platform.WSL2: (
+        "Windows offers no GPU to this machine",
+        (
+            "for an NVIDIA GPU: install its driver in Windows, wsl --update, then wsl --shutdown; "
+            "gpuSupport=false in .wslconfig switches it off too"
+        ),
+    ),
+    Platform.LINUX: ("this machine has no NVIDIA GPU", None),
+}
+"""Words and the way to a GPU, where a machine has none."""
 
 _NO_DRIVER: Final = frozenset({Reason.LIBRARY_MISSING, Reason.NO_DEVICE})
 """What CUDA says where there is no GPU. Every other failure comes from a driver that is there."""
@@ -61,35 +78,23 @@ def remembered(events: Iterable[tuple[float, str, Mapping[str, Condition]]]) -> 
     return expected
 
 
-def with_inventory(
-    expected: Mapping[str, Expected], inventory: Inventory, now_s: float
-) -> dict[str, Expected]:
-    """Expect what CUDA lists from now on, and note what it does not list any more."""
-    if not answered(inventory):
-        return dict(expected)
-    names = {
+def expected(snapshot: Snapshot, now_s: float) -> Mapping[str, Expected]:
+    """Return the GPUs to expect: those that CUDA lists, and those that it listed before as gone."""
+    before, inventory = snapshot.changes.expected, snapshot.measure.inventory
+    if inventory is None or not _all_listed(snapshot, inventory):
+        return before
+    listed = {
         device.uuid: Expected(device.name, compute_capability=device.compute_capability)
         for device in inventory.devices
     }
-    return _listed({**expected, **names}, tuple(names), now_s)
+    return _listed({**before, **listed}, listed, now_s)
 
 
-def expected(snapshot: Snapshot, now_s: float) -> Mapping[str, Expected]:
-    """Return the GPUs to expect, by what CUDA and the machine said last."""
-    before, inventory = snapshot.changes.expected, snapshot.measure.inventory
-    if inventory is None:
-        return before
-    if _nothing_offered(snapshot, inventory):
-        return _listed(before, (), now_s)
-    return with_inventory(before, inventory, now_s)
-
-
-def _nothing_offered(snapshot: Snapshot, inventory: Inventory) -> bool:
-    """Return whether CUDA has no library because there is no GPU for it."""
-    return (
-        _reason(inventory) is Reason.LIBRARY_MISSING
-        and _machine_readings(snapshot).get("exposed") == "no"
-    )
+def _all_listed(snapshot: Snapshot, inventory: Inventory) -> bool:
+    """Return whether it is known which GPUs there are, also where no GPU needs a driver."""
+    none_offered = _machine_readings(snapshot).get("exposed") == "no"
+    no_library = _reason(inventory) is Reason.LIBRARY_MISSING
+    return answered(inventory) or (no_library and none_offered)
 
 
 def answered(inventory: Inventory) -> bool:
@@ -120,7 +125,7 @@ def nothing_expected(snapshot: Snapshot) -> Health | None:
         return None
     platform = advice.of(snapshot.machine.platform)
     if exposed == "no":
-        return _none_offered(platform)
+        return Health(Level.OK, "no_gpu", *NONE_OFFERED[platform])
     if (exposed, platform, reason) == ("yes", Platform.WSL2, Reason.LIBRARY_MISSING):
         return Health(
             Level.OK,
@@ -157,7 +162,7 @@ def devices(snapshot: Snapshot, nothing: Health | None) -> Health | None:
         return before
     if nothing is not None and not inventory.devices:
         return nothing
-    if not answered(inventory) and not _nothing_offered(snapshot, inventory):
+    if not _all_listed(snapshot, inventory):
         return before
     expected = snapshot.changes.expected
     shown = shown_by_others(snapshot) if inventory.failure is not None else frozenset()
@@ -204,7 +209,7 @@ def _vanished(platform: Platform, gone: tuple[str, ...]) -> str:
 
 
 def _listed(
-    expected: Mapping[str, Expected], present: tuple[str, ...], at_s: float
+    expected: Mapping[str, Expected], present: Collection[str], at_s: float
 ) -> dict[str, Expected]:
     return {
         uuid: replace(
@@ -243,28 +248,6 @@ def shown_by_others(snapshot: Snapshot) -> frozenset[str]:
         for reading in answer.readings
         if reading.field == "uuid" and type(reading.value) is str
     )
-
-
-def _none_offered(platform: Platform) -> Health:
-    if platform is Platform.CONTAINER:
-        fix = advice.words(Situation.CONTAINER_BLIND, platform)
-        return Health(Level.OK, "no_gpu", "this container was given no GPU", fix)
-    if platform is Platform.WSL1:
-        return Health(
-            Level.OK,
-            "no_gpu",
-            "WSL 1 offers no GPU",
-            "from Windows: wsl --set-version DISTRIBUTION 2",
-        )
-    if platform is Platform.WSL2:
-        return Health(
-            Level.OK,
-            "no_gpu",
-            "Windows offers no GPU to this machine",
-            "for an NVIDIA GPU: install its driver in Windows, wsl --update, then wsl --shutdown; "
-            "gpuSupport=false in .wslconfig switches it off too",
-        )
-    return Health(Level.OK, "no_gpu", "this machine has no NVIDIA GPU")
 
 
 def _named(snapshot: Snapshot, uuid: str, gpu: Expected) -> str:
