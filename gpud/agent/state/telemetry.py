@@ -91,8 +91,7 @@ def nvml(snapshot: Snapshot, nothing: Health | None) -> Health | None:
 
 def _of_answer(snapshot: Snapshot, nvml: Answer) -> Health:
     if nvml.reason is None:
-        words = _failed(nvml.readings)
-        if words is None:
+        if not (words := _failed(nvml.readings)):
             return Health(Level.OK)
         silent = advice.words(Situation.TELEMETRY_SILENT, advice.of(snapshot.machine.platform))
         return Health(Level.DEGRADED, "fields_failed", words, silent)
@@ -132,17 +131,15 @@ def _cause(snapshot: Snapshot, nvml: Answer) -> tuple[str | None, str | None]:
     return nvml.detail, nvml.fix
 
 
-def _failed(readings: Iterable[Reading]) -> str | None:
-    """Name the fields that failed; many that failed for one reason are that reason, given once."""
-    fields: dict[tuple[int | None, str | None], list[str]] = {}
+def _failed(readings: Iterable[Reading]) -> str:
+    """Name the fields that failed, by GPU and reason; many of one reason are counted."""
+    failed: dict[tuple[int | None, str | None], list[str]] = {}
     for reading in readings:
         if reading.value is Absent.FAILED:
-            fields.setdefault((reading.gpu, reading.detail), []).append(reading.field)
-    few = {name for names in fields.values() if len(names) <= NAMED for name in names}
-    parts = [f"NVML failed to give {', '.join(sorted(few))}"] if few else []
-    parts += [
-        f"{'NVML' if gpu is None else f'GPU {gpu}'}: {detail or 'failed'} ({len(names)} fields)"
-        for (gpu, detail), names in fields.items()
-        if len(names) > NAMED
-    ]
-    return "; ".join(parts) or None
+            failed.setdefault((reading.gpu, reading.detail), []).append(reading.field)
+    parts = []
+    for (gpu, reason), fields in failed.items():
+        place = "NVML" if gpu is None else f"GPU {gpu}"
+        names = ", ".join(sorted(fields)) if len(fields) <= NAMED else f"{len(fields)} fields"
+        parts.append(f"{place}: {reason or 'failed'} ({names})")
+    return "; ".join(parts)
