@@ -18,7 +18,7 @@ from gpud.agent.history.schema import HOUR_S, PEER, PROBES, VERSION, among
 from gpud.agent.regression import commands
 from gpud.agent.regression.evaluation import RunFigures, stream_key
 from gpud.agent.state.facts import GPUS, KINDS
-from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
+from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN, remembered
 from gpud.core.errors import WireError
 from gpud.core.sample import Flag, Unit
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gpud.agent.regression.commands import Command
     from gpud.core.sample import Condition
     from gpud.core.streams import StreamKey
+    from gpud.document.machine import Expected
 
 MOST_EVENTS: Final = 1000
 """Events that one query returns at most, and one more that shows that there are more."""
@@ -78,6 +79,11 @@ def last_changes(connection: sqlite3.Connection) -> dict[str, Entry]:
 def gpu_events(connection: sqlite3.Connection) -> list[Entry]:
     """Return every event about which GPUs there are, in the order of writing."""
     return [entry for _, entry in _numbered(connection, (GPUS, GPU_SEEN, GPU_FORGOTTEN))]
+
+
+def expected_gpus(connection: sqlite3.Connection) -> dict[str, Expected]:
+    """Return the GPUs that are expected by all that the history has of them, by UUID."""
+    return remembered((entry.at_s, entry.kind, entry.body) for entry in gpu_events(connection))
 
 
 def person_commands(connection: sqlite3.Connection, after: int) -> list[Command]:

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from gpud import regular_file
 from gpud.agent.history import queries, reader
-from gpud.agent.state.presence import remembered
 from gpud.core import wsl
 from gpud.core.clock import Instant
 from gpud.core.errors import StoreError
@@ -50,10 +49,9 @@ def _grace_of_gpus_s(settings: Settings, machine: Mapping[str, str]) -> float:
 
     Errors: none; where no GPU is known yet, it may be any.
     """
-    events = []
+    expected = {}
     with contextlib.suppress(StoreError):
-        events = reader.read(Path(settings.state_dir), queries.gpu_events)
-    expected = remembered((entry.at_s, entry.kind, entry.body) for entry in events)
+        expected = reader.read(Path(settings.state_dir), queries.expected_gpus)
     present = {gpu.compute_capability or None for gpu in expected.values() if not gpu.gone_s}
     facts = MachineFacts("wsl2", kernel=machine.get("kernel"))
     return max(

@@ -25,7 +25,7 @@ from gpud.agent.measure.launch import LaunchRefused
 from gpud.agent.measure.served import absence, job_of, peer_of
 from gpud.agent.state.board import Board
 from gpud.agent.state.known_faults import left_out
-from gpud.agent.state.presence import nothing_expected, remembered
+from gpud.agent.state.presence import nothing_expected
 from gpud.agent.state.snapshot import ChangesState, MachineState, MeasureState, Snapshot
 from gpud.agent.telemetry.answers import Telemetry
 from gpud.agent.telemetry.collection import SourceContext
@@ -321,19 +321,18 @@ def chosen(devices: Sequence[Device], names: Sequence[str]) -> Sequence[Device]:
 
 async def _no_gpu(settings: Settings, inventory: Inventory) -> str | None:
     """Return why there is no GPU to expect; None where one is expected, or nobody can tell."""
+    expected, folder = {}, Path(settings.state_dir)
     try:
-        events = await asyncio.to_thread(reader.read, Path(settings.state_dir), queries.gpu_events)
+        expected = await asyncio.to_thread(reader.read, folder, queries.expected_gpus)
     except StoreError as error:
         if error.reason != "no_history":
             return None
-        events = []
     machine = MachineState(
         gpud.__version__,
         now().wall_s,
         platform=platform.facts(settings.sysroot),
         library_configured=bool(settings.cuda.library or settings.nvml.library),
     )
-    expected = remembered((entry.at_s, entry.kind, entry.body) for entry in events)
     changes, measure = ChangesState(expected), MeasureState(inventory=inventory)
     board = _UnpublishedBoard(Snapshot(machine, measure=measure, changes=changes))
     source = dxg.create(SourceContext(settings, board, now, Path(settings.run_dir, "agent")))

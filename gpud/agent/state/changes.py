@@ -28,7 +28,7 @@ from gpud.agent.state.facts import (
     recalled,
     versions,
 )
-from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN, remembered
+from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
 from gpud.agent.state.snapshot import ChangesState
 from gpud.agent.state.telemetry import with_answer
 from gpud.core import telemetry
@@ -85,7 +85,7 @@ class ChangeDetection:
             for uuid, gpu in gpus.items()
         ]
         await self._history.write(records.write_events, entries)
-        expected = await self._history.read(_expected)
+        expected = await self._history.read(queries.expected_gpus)
         self._noted = _noted(expected)
         self._board.publish(changes=replace(self._board.read().changes, expected=expected))
         self.compare()
@@ -150,12 +150,7 @@ def _past(
     """Return the last change of each fact, the latest changes and the GPUs of earlier lives."""
     last = {kind: _change(entry) for kind, entry in queries.last_changes(connection).items()}
     changes = map(_change, queries.events(connection, Window(kinds=KINDS, limit=MOST_EVENTS)))
-    return last, tuple(reversed(real(changes)[:MOST_CHANGES])), _expected(connection)
-
-
-def _expected(connection: sqlite3.Connection) -> dict[str, Expected]:
-    events = queries.gpu_events(connection)
-    return remembered((entry.at_s, entry.kind, entry.body) for entry in events)
+    return last, tuple(reversed(real(changes)[:MOST_CHANGES])), queries.expected_gpus(connection)
 
 
 def _noted(expected: Mapping[str, Expected]) -> frozenset[str]:
