@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
+from msgspec.structs import replace
 
 from gpud.agent.state.health import SEVERITY, FailureSeverity
 from gpud.agent.telemetry import answers
@@ -72,12 +73,8 @@ class Inputs(NamedTuple):
     failing_s: float | None
 
 
-def gpu_errors(snapshot: Snapshot) -> tuple[GpuError, ...]:
-    """Return the failures that stand: of GPU probes, of the list of GPUs, of NVML."""
-    return tuple(_errors(snapshot))
-
-
 def _errors(snapshot: Snapshot) -> Iterator[GpuError]:
+    """Yield the failures that stand: of GPU probes, of the list of GPUs, of NVML."""
     for key, state in snapshot.measure.probes.items():
         failure = state.report.failure
         if state.report.backend is not Backend.CUDA or failure is None:
@@ -128,7 +125,7 @@ class KnownFaultWatch:
         if snapshot is self._looked_at:
             return
         self._looked_at = snapshot
-        root, errors = snapshot.root.report, gpu_errors(snapshot)
+        root, errors = snapshot.root.report, tuple(_errors(snapshot))
         traces = {} if root is None or root.kernel_log is None else root.kernel_log.traces
         inputs = Inputs(self._machines(snapshot), traces, errors, _failing_s(snapshot, errors))
         if inputs != self._inputs:
@@ -164,9 +161,8 @@ class KnownFaultWatch:
         """Return an entry whose words a failure has, else one whose trace the kernel's log has."""
         for error in inputs.errors:
             if matches(self._regexes[error.origin].get(entry.id, ()), error.text):
-                return _fault(
-                    entry,
-                    SEEN,
+                return replace(
+                    _fault(entry, SEEN),
                     evidence=f"{error.what}: {error.words}",
                     at_s=error.at_s,
                     count=1,
@@ -175,9 +171,8 @@ class KnownFaultWatch:
         trace, since_s = inputs.traces.get(entry.id), inputs.failing_s
         if trace is None:
             return None
-        return _fault(
-            entry,
-            SEEN,
+        return replace(
+            _fault(entry, SEEN),
             evidence=f"kernel log: {trace.words}",
             at_s=trace.at_s,
             count=trace.count,
@@ -205,17 +200,16 @@ def _failing_s(snapshot: Snapshot, errors: tuple[GpuError, ...]) -> float | None
     return min((p.since_s for p in parts if p and p.level > Level.OK and p.since_s), default=None)
 
 
-def _fault(entry: KnownIssue, state: str, **seen: str | float | bool | None) -> FaultReport:
-    fault = {
-        "id": entry.id,
-        "state": str(state),
-        "effect": str(entry.effect),
-        "title": entry.title,
-        "fix": entry.workaround,
-        "source": entry.sources[0].url,
-        "confidence": str(entry.confidence),
-    }
-    return FaultReport(**fault, **seen)  # type: ignore[arg-type]
+def _fault(entry: KnownIssue, state: str) -> FaultReport:
+    return FaultReport(
+        id=entry.id,
+        state=str(state),
+        effect=str(entry.effect),
+        title=entry.title,
+        fix=entry.workaround,
+        source=entry.sources[0].url,
+        confidence=str(entry.confidence),
+    )
 
 
 def left_out(read: Mapping[str, str], driver: str | None, gpu: Device) -> dict[str, str]:
