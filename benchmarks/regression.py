@@ -77,9 +77,7 @@ async def measured(folder: Path, days: int) -> int:
         if runs % (2 * 1440) == 0:
             resident.append(resident_kb())
             spent_s = time.process_time() - began_s
-            alarms = sum(
-                len(standing.open) for standing in one.board.read().regression.streams.values()
-            )
+            alarms = sum(len(standing.open) for standing in one.board.read().streams.values())
             print(f"{len(resident):>4} {resident[-1] / 1024:>8.1f} {alarms:>7} {spent_s:>8.1f}")
         if runs % 100 == 0:
             await asyncio.sleep(0)  # as between two runs of a minute: states are written then

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
+from dataclasses import replace as record
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from msgspec import Struct
@@ -19,14 +19,12 @@ from gpud.agent.state.snapshot import (
     HttpState,
     MachineState,
     MeasureState,
-    RegressionState,
     RootState,
     Snapshot,
     after_jump,
     probe_key,
     with_refusals,
 )
-from gpud.agent.state.status import with_streams
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.clock import Instant
 from gpud.core.health import Health, Level
@@ -52,7 +50,6 @@ STATES = {
     "measure": MeasureState,
     "changes": ChangesState,
     "root": RootState,
-    "regression": RegressionState,
     "alerts": AlertsState,
     "http": HttpState,
 }
@@ -281,11 +278,14 @@ def evaluated(
     units: Mapping[StreamKey, Unit] | None = None,
     gone: tuple[StreamKey, ...] = (),
 ) -> Event:
-    units = units or {}
-    streams = {key: dataclasses.replace(s, unit=units.get(key)) for key, s in streams.items()}
-    return lambda snapshot: _published(
-        snapshot, now_s, regression=with_streams(snapshot.regression, streams, gone)
-    )
+    known = units or {}
+    fresh = {key: record(one, unit=known.get(key, one.unit)) for key, one in streams.items()}
+
+    def apply(snapshot: Snapshot) -> Snapshot:
+        kept = {key: one for key, one in snapshot.streams.items() if key not in gone}
+        return _published(snapshot, now_s, streams={**kept, **fresh})
+
+    return apply
 
 
 def alerts_changed(alerts: tuple[Alert, ...], now_s: float) -> Event:

@@ -227,7 +227,7 @@ class Evaluator:
         return keys
 
     def standing(self, key: StreamKey) -> StreamStanding:
-        """Say how a stream stands, in which unit, with people's names for the drivers."""
+        """Say how a stream stands, with its unit and people's names for the drivers."""
         stream, of = self.streams[key], self._contexts(key)
         now = stream.detector.standing()
         alarms = tuple(_with_labels(alarm, of) for alarm in now.open)

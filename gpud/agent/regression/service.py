@@ -27,13 +27,12 @@ from gpud.agent.regression.evaluation import (
     figures,
     stream_name,
 )
-from gpud.agent.state.status import with_streams
 from gpud.core.errors import GpudError, StoreError, WireError
 from gpud.core.streams import EVERYTHING
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable
 
     from gpud.agent.alerts.state import AlertState
     from gpud.agent.history.queries import Start
@@ -283,13 +282,14 @@ class Regression:
             self._wake.set()
 
     def _publish(
-        self, keys: Iterable[StreamKey], gone: Iterable[StreamKey] = ()
+        self, keys: Iterable[StreamKey], gone: Collection[StreamKey] = ()
     ) -> dict[StreamKey, StreamStanding]:
         """Publish how streams stand, except hidden ones; return what is published."""
         standings = {key: self._evaluator.standing(key) for key in keys if key not in self._quiet}
         if standings or gone:
-            before = self._board.read().regression
-            self._board.publish(regression=with_streams(before, standings, gone))
+            before = self._board.read().streams.items()
+            kept = {key: standing for key, standing in before if key not in gone}
+            self._board.publish(streams={**kept, **standings})
         return standings
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Unpack
 
+    from gpud.agent.regression.detector import StreamStanding
     from gpud.agent.state.snapshot import (
         AlertsState,
         ChangesState,
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
         MachineState,
         MeasureState,
         PaceState,
-        RegressionState,
         RootState,
         Snapshot,
     )
     from gpud.agent.telemetry.answers import Telemetry
+    from gpud.core.streams import StreamKey
     from gpud.document.alerts import FaultReport
     from gpud.document.machine import ListedGpu, StoreSize
 
@@ -44,7 +45,7 @@ class States(TypedDict, total=False):
     telemetry: Telemetry
     changes: ChangesState
     root: RootState
-    regression: RegressionState
+    streams: Mapping[StreamKey, StreamStanding]
     alerts: AlertsState
     http: HttpState
     known_faults: tuple[FaultReport, ...]

@@ -121,12 +121,6 @@ class RootState(Struct, frozen=True):
     comparison: ComparisonReport | None = None  # the container probe beside the in-process one
 
 
-class RegressionState(Struct, frozen=True):
-    """Every stream beside its baseline."""
-
-    streams: Mapping[StreamKey, StreamStanding] = {}
-
-
 class AlertsState(Struct, frozen=True):
     """What fires and what ended lately, and how each sink does."""
 
@@ -152,7 +146,7 @@ class Snapshot(Struct, frozen=True):
     telemetry: Telemetry = Telemetry()
     changes: ChangesState = ChangesState()
     root: RootState = RootState()
-    regression: RegressionState = RegressionState()
+    streams: Mapping[StreamKey, StreamStanding] = {}  # each beside its baseline
     alerts: AlertsState = AlertsState()
     http: HttpState = HttpState()
     known_faults: tuple[FaultReport, ...] = ()

@@ -8,7 +8,7 @@ import msgspec
 
 from gpud.agent.memo import memo
 from gpud.agent.state.health import SEVERITY
-from gpud.agent.state.snapshot import ProbeKey, RegressionState, overall
+from gpud.agent.state.snapshot import overall
 from gpud.agent.telemetry import answers
 from gpud.core import telemetry
 from gpud.core.health import Level
@@ -27,10 +27,10 @@ from gpud.document.runs import LastRun, RunFailure, SkippedProbe, StreamReport
 from gpud.document.status import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from gpud.agent.regression.detector import StreamStanding
-    from gpud.agent.state.snapshot import ProbeState, Snapshot
+    from gpud.agent.state.snapshot import ProbeKey, ProbeState, Snapshot
     from gpud.agent.telemetry.answers import Telemetry
     from gpud.core.alerts import Alert
     from gpud.core.clock import Instant
@@ -66,7 +66,7 @@ def document(snapshot: Snapshot, *, now: Instant) -> Status:
             built(SkippedProbe, skipped, probe=key.probe, gpu=key.gpu)
             for key, skipped in measure.put_off.items()
         ),
-        streams=_streams(snapshot.regression, snapshot.gpus),
+        streams=_streams(snapshot.streams, snapshot.gpus),
         recent=measure.recent,
         telemetry=_telemetry(snapshot.telemetry, now),
         alerts=tuple(alert_report(alert) for alert in snapshot.alerts.alerts),
@@ -132,7 +132,7 @@ def _last_run(key: ProbeKey, state: ProbeState) -> LastRun:
 
 @memo
 def _streams(
-    regression: RegressionState, gpus: Mapping[str, ListedGpu]
+    streams: Mapping[StreamKey, StreamStanding], gpus: Mapping[str, ListedGpu]
 ) -> tuple[StreamReport, ...]:
     def order(key: StreamKey) -> tuple[object, ...]:
         return (key.gpu or "", key.probe, key.mode, key.version, key.on_battery, key.peer or "")
@@ -140,7 +140,7 @@ def _streams(
     return tuple(
         built(
             StreamReport,
-            standing := regression.streams[key],
+            standing := streams[key],
             gpu=gpu.number if (gpu := gpus.get(key.gpu or "")) else None,
             uuid=key.gpu,
             probe=key.probe,
@@ -149,7 +149,7 @@ def _streams(
             on_battery=key.on_battery,
             usual=usual(standing),
         )
-        for key in sorted(regression.streams, key=order)
+        for key in sorted(streams, key=order)
     )
 
 
@@ -182,18 +182,6 @@ def _telemetry(state: Telemetry, now: Instant) -> TelemetryReport:
 @memo
 def _readings(readings: tuple[Reading, ...]) -> tuple[ReadingReport, ...]:
     return tuple(ReadingReport(**plain(reading)) for reading in readings)
-
-
-def with_streams(
-    regression: RegressionState,
-    streams: Mapping[StreamKey, StreamStanding],
-    gone: Iterable[StreamKey] = (),
-) -> RegressionState:
-    """Take in how these streams stand; those that are ``gone`` are shown no more."""
-    shown = {**regression.streams, **streams}
-    for key in set(gone) - streams.keys():
-        shown.pop(key, None)
-    return RegressionState(shown)
 
 
 def usual(standing: StreamStanding) -> float | None:

@@ -146,7 +146,7 @@ class Life:
         return {key: evaluator.encoded(key) for key in evaluator.streams}
 
     def standing(self, mode: str = "submit") -> StreamStanding:
-        streams = self.board.read().regression.streams
+        streams = self.board.read().streams
         (standing,) = [standing for key, standing in streams.items() if key.mode == mode]
         return standing
 

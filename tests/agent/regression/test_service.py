@@ -268,19 +268,19 @@ async def test_stream_without_a_sample_for_a_week_is_hidden_and_returns_as_it_wa
         second.at_s = FIRST_S + 9 * 86400
         await agent.keep(second.runs(5))
         await agent.settled()
-        assert {stream.gpu for stream in agent.board.read().regression.streams} == {"GPU-1"}
+        assert {stream.gpu for stream in agent.board.read().streams} == {"GPU-1"}
         first.at_s = second.at_s
         await agent.keep(first.runs(1))
-        assert agent.board.read().regression.streams[SUBMIT].seen == 31
+        assert agent.board.read().streams[SUBMIT].seen == 31
         await agent.keep(second.runs(1))
     async with life(folder, spans=QUICK) as agent:
-        assert agent.board.read().regression.streams[SUBMIT].seen == 31
+        assert agent.board.read().streams[SUBMIT].seen == 31
     second.at_s += 9 * 86400
     await lived(folder, second.runs(5))
     first.at_s = second.at_s
     await lived(folder, first.runs(1), killed=True)
     async with life(folder, spans=QUICK) as agent:
-        assert agent.board.read().regression.streams[SUBMIT].seen == 32
+        assert agent.board.read().streams[SUBMIT].seen == 32
 
 
 async def test_more_slow_samples_are_explained_by_the_slow_ones(folder: Path) -> None:

@@ -165,7 +165,7 @@ class StreamStanding:
     busy_since_s: float | None = None  # when it did
     unjudged_since_s: float | None = None  # since then hardly a sample could be judged
     unjudged_for: str | None = None  # what for, in most of them: a ``Flag``, or "settling"
-    unit: Unit | None = None  # which a detector does not know, and the evaluator does
+    unit: Unit | None = None  # of the values; a detector alone does not know it
 
 
 SLACK_S = 3 * 3600.0

@@ -211,7 +211,7 @@ def _accepted(snapshot: Snapshot, request: AcceptRequest) -> tuple[Choice, ...]:
 
 def _existing(choice: Choice, snapshot: Snapshot) -> Choice:
     """Give a choice, its GPU with the whole UUID, whose every part exists, and exists together."""
-    streams = snapshot.regression.streams  # that have a baseline, or will
+    streams = snapshot.streams  # that have a baseline, or will
     if choice.gpu is not None:
         measured = dict.fromkeys((key.gpu or CPU for key in streams), Label())
         choice = replace(choice, gpu=uuid_of(choice.gpu, measured | _labels(snapshot)))

@@ -126,8 +126,10 @@ def regression(snapshot: Snapshot, current: Mapping[ProbeKey, ProbeState]) -> Fa
 
     Of two power sources the one counts that the last run had, but a regression is one on either.
     """
-    published, streams = snapshot.regression, _streams(snapshot)
-    every = {labels: [published.streams[key] for key in keys] for labels, keys in streams.items()}
+    every = {
+        labels: [snapshot.streams[key] for key in keys]
+        for labels, keys in _streams(snapshot).items()
+    }
     first = {labels: standings[0] for labels, standings in every.items()}
     good = {_labels(key) for key, state in current.items() if state.report.failure is None}
     ratios = {labels: standing.slowdown for labels, standing in first.items()}
@@ -181,7 +183,7 @@ def _streams(snapshot: Snapshot) -> dict[tuple[str, str, str], list[StreamKey]]:
     if inventory is not None and inventory.failure is None:
         present &= {device.uuid for device in inventory.devices}
     found: defaultdict[tuple[ProbeKey, str], list[StreamKey]] = defaultdict(list)
-    for stream in snapshot.regression.streams:
+    for stream in snapshot.streams:
         if stream.gpu is None or stream.gpu in present:
             found[probe_key(snapshot.gpus, stream.probe, stream.gpu), stream.mode].append(stream)
     return {
@@ -195,7 +197,7 @@ def _ordered(snapshot: Snapshot, key: ProbeKey, streams: list[StreamKey]) -> lis
     on_battery = None if state is None else _on_battery(state) or False
 
     def newest(stream: StreamKey) -> tuple[bool, float]:
-        judged_s = snapshot.regression.streams[stream].last_judged_s
+        judged_s = snapshot.streams[stream].last_judged_s
         return stream.on_battery is on_battery, 0.0 if judged_s is None else judged_s
 
     version = max(stream.version for stream in streams)
