@@ -20,6 +20,7 @@ from gpud.agent.state.facts import (
     NVML_VERSION,
     WINDOWS_BUILD,
     WSL_VERSION,
+    same_version,
 )
 from gpud.core.alerts import Cause
 
@@ -105,7 +106,7 @@ class Contexts:
         return tuple(
             Cause(kind, before[kind], after[kind])
             for kind in self._compared(before, after)
-            if not _same(kind, before[kind], after[kind])
+            if not same_version(kind, before[kind], after[kind])
         )
 
     @property
@@ -127,7 +128,7 @@ class Contexts:
     def _agree(self, parts: Mapping[str, str], others: Mapping[str, str]) -> bool:
         """Return whether nothing that both have differs."""
         kinds = self._compared(parts, others)
-        return all(_same(kind, parts[kind], others[kind]) for kind in kinds)
+        return all(same_version(kind, parts[kind], others[kind]) for kind in kinds)
 
     def _share_a_driver(self, earlier: Mapping[str, str], parts: Mapping[str, str]) -> bool:
         """Return whether something shows that both have the same driver, or neither has any."""
@@ -172,12 +173,6 @@ class Contexts:
             if longer not in taken:
                 return longer
         return f"{label} ({self.begun + 1})"
-
-
-def _same(kind: str, text: str, other: str) -> bool:
-    """Return whether two texts are one version: two sources may write 572.16 and 572.160."""
-    dotted = kind == DRIVER_VERSION and "." in text and "." in other
-    return text == other or (dotted and text.rstrip("0") == other.rstrip("0"))
 
 
 def _name_giving(parts: Mapping[str, str]) -> str | None:

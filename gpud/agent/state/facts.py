@@ -136,14 +136,17 @@ def _holds(kind: str, before: Fact | None, first: Fact, now: Fact) -> bool:
     return kind == GPUS and bool(listed) and listed >= known
 
 
+def same_version(kind: str, text: str, other: str) -> bool:
+    """Return whether two texts are one version: two sources may write 572.16 and 572.160."""
+    dotted = kind == DRIVER_VERSION and "." in text and "." in other
+    return text == other or (dotted and text.rstrip("0") == other.rstrip("0"))
+
+
 def _same(kind: str, before: Fact, now: Fact) -> bool:
-    """Say whether two facts are one: two sources may write 572.16 and 572.160."""
-    if before.text == now.text:
-        return True
-    if kind != DRIVER_VERSION or before.level == now.level:
-        return False
-    either = (before.text, now.text)
-    return all("." in text for text in either) and len({text.rstrip("0") for text in either}) == 1
+    """Say whether two facts are one; a source always writes a version in the same way."""
+    if before.level == now.level:
+        return before.text == now.text
+    return same_version(kind, before.text, now.text)
 
 
 def _may_change(kind: str, before: Fact | None, now: Fact) -> bool:
