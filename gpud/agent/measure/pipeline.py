@@ -375,10 +375,10 @@ class Pipeline:
         """Store the container run in root's status, once: a new agent may read an old one."""
         snapshot = self._board.read()
         status = None if snapshot.root.report is None else snapshot.root.report.containers
-        if status is None or status.run is None or status.run.finished_s == self._root_run_s:
+        run, inventory = None if status is None else status.run, snapshot.measure.inventory
+        if run is None or run.finished_s == self._root_run_s or inventory is None:
             return
-        run = status.run
-        device = containers.measured_device(run, snapshot.measure.inventory)
+        device = containers.measured_device(run, inventory)
         try:
             last_s = await self._history.read(queries.last_finished_s, containers.PROBE)
             if last_s != run.finished_s:

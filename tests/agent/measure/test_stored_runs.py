@@ -19,7 +19,7 @@ from gpud.core.report import ContainerFailure
 from gpud.core.sample import Failure, Pace, Reason, Skip
 from tests import snapshots
 from tests.agent.measure.rounds import IDLE, SLOW, Bench, Clocked, runs
-from tests.events import root_read
+from tests.events import altered, root_read
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -184,10 +184,11 @@ def test_container_run_is_stored_once_however_often_root_reports_it_and_as_soon_
 
     uuid, why = snapshots.DEVICE.uuid, Failure(Reason.TOOLKIT_MISSING, "why")
     five, nine = reported_at(5.0), reported_at(9.0)
+    early = altered(five, inventory=None)  # of which GPU it is cannot be told yet
     bench.state_dir = tmp_path / "missing"
     asyncio.run(agent(five))
     (tmp_path / "missing").mkdir()
-    asyncio.run(agent(snapshots.bare(), five, five, nine))
+    asyncio.run(agent(snapshots.bare(), early, five, five, nine))
     asyncio.run(agent(nine, reported_at(12.0, why)))
     stored = container_runs(tmp_path / "missing")
     assert stored == [(5.0, uuid, 1), (9.0, uuid, 1), (12.0, None, 0)]
