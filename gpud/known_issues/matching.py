@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpud.known_issues.catalogue import VERSIONS, KnownIssue, Range, ReportWhen
+from gpud.known_issues.catalogue import VERSIONS, KnownIssue, Range, ReportWhen, catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,11 +61,9 @@ def relation(entry: KnownIssue, facts: MachineFacts) -> Relation:
     return Relation.UNKNOWN if None in reports else Relation.REPORTED
 
 
-def by_version(
-    entries: Iterable[KnownIssue], facts: MachineFacts
-) -> list[tuple[KnownIssue, Relation]]:
+def by_version(facts: MachineFacts) -> list[tuple[KnownIssue, Relation]]:
     """Return the entries of which the versions alone are reason enough to speak."""
-    related = [(entry, relation(entry, facts)) for entry in entries]
+    related = [(entry, relation(entry, facts)) for entry in catalogue()]
     return [
         (entry, kind)
         for entry, kind in related
@@ -73,28 +71,26 @@ def by_version(
     ]
 
 
-def left_out(entries: Iterable[KnownIssue], facts: MachineFacts) -> dict[str, str]:
+def left_out(facts: MachineFacts) -> dict[str, str]:
     """Return the modes that may set off a fault of this machine, each with the reason.
 
     A version that is not known may be one of a report: what is not measured does no harm.
     """
     return {
         mode: f"known fault {entry.id}: {entry.title}"
-        for entry in entries
+        for entry in catalogue()
         if entry.leave_out and relation(entry, facts) is not Relation.OTHER
         for mode in entry.leave_out
     }
 
 
-def boot_grace_s(entries: Iterable[KnownIssue], facts: MachineFacts) -> float:
+def boot_grace_s(facts: MachineFacts) -> float:
     """Return for how long after its start a machine's GPU is to be left alone, 0 for no entry.
 
     What is not known, the GPU too, may be what an entry is about: waiting does no harm.
     """
-    return max(
-        (entry.boot_grace_s for entry in entries if relation(entry, facts) is not Relation.OTHER),
-        default=0.0,
-    )
+    related = (entry for entry in catalogue() if relation(entry, facts) is not Relation.OTHER)
+    return max((entry.boot_grace_s for entry in related), default=0.0)
 
 
 def explains(entry: KnownIssue, facts: MachineFacts) -> bool:
@@ -115,16 +111,11 @@ def explains(entry: KnownIssue, facts: MachineFacts) -> bool:
     return reported and not any(span.bounded for _, _, span in versions)
 
 
-def patterns(
-    entries: Iterable[KnownIssue], origin: TextOrigin
-) -> Mapping[str, tuple[re.Pattern[str], ...]]:
-    """Return the patterns of entries that are looked for in texts of one origin, by entry.
-
-    Errors: ``re.error``.
-    """
+def patterns(origin: TextOrigin) -> Mapping[str, tuple[re.Pattern[str], ...]]:
+    """Return the patterns that are looked for in texts of one origin, by entry."""
     regexes = {
         entry.id: tuple(re.compile(p.regex) for p in entry.patterns if p.where is origin)
-        for entry in entries
+        for entry in catalogue()
     }
     return {name: those for name, those in regexes.items() if those}
 

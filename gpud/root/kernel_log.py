@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpud.core.report import RECENT_S, DxgKind, KernelLogReport, KernelTrouble
-from gpud.known_issues.catalogue import TextOrigin, catalogue
+from gpud.known_issues.catalogue import TextOrigin
 from gpud.known_issues.matching import patterns
 from gpud.root import dxg
 
@@ -64,7 +64,7 @@ class KernelLog:
         self._counts = dict.fromkeys(DxgKind, 0)
         self._troubles: deque[tuple[float, DxgKind]] = deque(maxlen=dxg.MOST_TROUBLES)
         self._last: KernelTrouble | None = None
-        self._traces = dxg.KnownTraces(patterns(catalogue(), TextOrigin.KERNEL_LOG))
+        self._traces = dxg.KnownTraces(patterns(TextOrigin.KERNEL_LOG))
 
     def step(self, now_s: float) -> None:
         """Take what was written since the last look, at most once a second, never waiting."""

@@ -147,7 +147,7 @@ def test_the_page_is_made_of_the_catalogue() -> None:
 
 
 def test_log_of_a_healthy_wsl2_shows_no_fault() -> None:
-    regexes = patterns(catalogue(), TextOrigin.KERNEL_LOG)
+    regexes = patterns(TextOrigin.KERNEL_LOG)
     for line in (*BOOT, *HEALTHY, " ".join(HEALTHY)):
         assert not [name for name, those in regexes.items() if matches(those, line)], line
 

@@ -55,7 +55,7 @@ def _grace_of_gpus_s(settings: Settings, machine: Mapping[str, str]) -> float:
     present = {gpu.compute_capability or None for gpu in expected.values() if not gpu.gone_s}
     facts = MachineFacts("wsl2", kernel=machine.get("kernel"))
     return max(
-        boot_grace_s(catalogue(), replace(facts, compute_capability=capability))
+        boot_grace_s(replace(facts, compute_capability=capability))
         for capability in present or {None}
     )
 

@@ -117,7 +117,7 @@ class KnownFaultWatch:
         self._capabilities: tuple[str | None, ...] = (None,)
         self._inputs: object = None
         self._looked_at: Snapshot | None = None
-        self._regexes = {origin: patterns(catalogue(), origin) for origin in TextOrigin}
+        self._regexes = {origin: patterns(origin) for origin in TextOrigin}
 
     def look(self) -> None:
         """Compare the snapshot with that of the last look, and publish what follows."""
@@ -143,7 +143,7 @@ class KnownFaultWatch:
 
     def _faults(self, inputs: Inputs) -> tuple[FaultReport, ...]:
         """Return the entries that are about this machine, alarms first."""
-        relations = [item for facts in inputs.machines for item in by_version(catalogue(), facts)]
+        relations = [item for facts in inputs.machines for item in by_version(facts)]
         surest_last = sorted(relations, key=lambda item: -ORDER.index(item[1]))
         by_id = {entry.id: kind for entry, kind in surest_last}
         faults = []
@@ -217,7 +217,7 @@ def left_out(read: Mapping[str, str], driver: str | None, gpu: Device) -> dict[s
 
     ``read``: the facts of the machine, as ``MachineState.platform`` has them.
     """
-    return matching.left_out(catalogue(), _facts(read, driver, gpu.compute_capability))
+    return matching.left_out(_facts(read, driver, gpu.compute_capability))
 
 
 def _facts(

@@ -44,7 +44,7 @@ def _of_kernel(machine: Machine) -> list[FaultReport]:
             source=entry.sources[0].url,
             confidence=entry.confidence,
         )
-        for entry, kind in by_version(catalogue(), facts)
+        for entry, kind in by_version(facts)
     ]
 
 
