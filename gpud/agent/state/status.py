@@ -11,7 +11,6 @@ from gpud.agent.state.health import SEVERITY
 from gpud.agent.state.snapshot import overall
 from gpud.agent.telemetry import answers
 from gpud.core import telemetry
-from gpud.core.health import Level
 from gpud.core.sample import plain
 from gpud.document.alerts import AlertReport
 from gpud.document.machine import (
@@ -46,7 +45,7 @@ def document(snapshot: Snapshot, *, now: Instant) -> Status:
     measure, changes = snapshot.measure, snapshot.changes
     return Status(
         version=snapshot.machine.version,
-        state=Level(overall(snapshot)).name.lower(),
+        state=overall(snapshot).name.lower(),
         written_s=now.wall_s,
         started_s=snapshot.machine.started_s,
         url=snapshot.machine.url,
