@@ -14,16 +14,16 @@ import msgspec
 
 from gpud.agent.alerts import causes
 from gpud.agent.alerts.message import moment, plain
-from gpud.agent.regression.detector import Alarm, ChangeKind
+from gpud.agent.regression.detector import ChangeKind
 from gpud.agent.regression.detector.model import SLACK_S, alike, confirmed
+from gpud.agent.regression.evaluation import StreamAlarm
 from gpud.core.alerts import DRIVER_REGRESSION, SLOWDOWN, Cause
-from gpud.core.sample import Unit
 from gpud.core.streams import StreamKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from gpud.agent.regression.detector import StreamStanding
+    from gpud.agent.regression.detector import Alarm, StreamStanding
 
 CRITICAL_FROM = 1.5
 """A slowdown from which on somebody should look now; noise has never been so slow."""
@@ -31,18 +31,9 @@ LONGEST_WINDOW, SHORTEST_WINDOW = 120, 8
 """Samples of a second window; it is as long as the first one, within these."""
 
 
-class AlarmFinding(msgspec.Struct, frozen=True):
-    """An alarm of one stream. Its drivers are named as people do: "572.16", "576.02".
+class AlarmFinding(StreamAlarm, frozen=True):
+    """An alarm of one stream, and what may have caused it, by ``gpud.agent.alerts.causes``."""
 
-    ``judged`` counts the samples that the stream had judged by then. ``changed`` is what differs
-    between the contexts before and after; ``causes`` are those of ``gpud.agent.alerts.causes``.
-    """
-
-    key: StreamKey
-    unit: Unit
-    alarm: Alarm
-    judged: int
-    changed: tuple[Cause, ...] = ()
     causes: tuple[Cause, ...] = ()
 
     @property

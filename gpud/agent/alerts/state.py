@@ -421,8 +421,7 @@ async def _finding(raised: StreamAlarm, history: History, snapshot: Snapshot) ->
             )
         messages, mode = _messages(raised, snapshot), raised.key.mode
         likely = causes.likely(sides.before, sides.after, raised.changed, messages, mode=mode)
-    judged = raised.standing.judged
-    return AlarmFinding(raised.key, raised.unit, alarm, judged, raised.changed, likely)
+    return AlarmFinding(raised.key, raised.unit, alarm, raised.judged, raised.changed, likely)
 
 
 def _messages(raised: StreamAlarm, snapshot: Snapshot) -> Iterator[Cause]:

@@ -13,7 +13,15 @@ import msgspec
 
 from gpud.agent.regression.commands import BASELINE_ACCEPTED, BASELINE_RESET
 from gpud.agent.regression.contexts import OF_A_GPU, OF_THE_CPU, Contexts
-from gpud.agent.regression.detector import ENCODER, Detector, Direction, Observation, decode_hook
+from gpud.agent.regression.detector import (
+    ENCODER,
+    Alarm,
+    Detector,
+    Direction,
+    Observation,
+    decode_hook,
+)
+from gpud.core.alerts import Cause
 from gpud.core.errors import WireError
 from gpud.core.sample import Backend, Unit  # states are decoded by the latter
 from gpud.core.streams import StreamKey
@@ -22,8 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from gpud.agent.regression.commands import Command
-    from gpud.agent.regression.detector import Alarm, DriverVerdict, Spans, StreamStanding
-    from gpud.core.alerts import Cause
+    from gpud.agent.regression.detector import DriverVerdict, Spans, StreamStanding
     from gpud.core.sample import Condition, Flag, RunReport
 
 JUDGED: Final = {
@@ -133,17 +140,17 @@ class SharedState(msgspec.Struct):
 _STREAM: Final = msgspec.json.Decoder(StreamState, dec_hook=decode_hook)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamAlarm:
-    """A stream's alarm, with people's names for the drivers, and in what else the machine differs.
+class StreamAlarm(msgspec.Struct, frozen=True):
+    """An alarm of one stream. Its drivers are named as people do: "572.16", "576.02".
 
-    ``standing`` is how the stream stands after it.
+    ``judged`` counts the samples that the stream had judged by then. ``changed`` is what differs
+    between the contexts before and after.
     """
 
     key: StreamKey
     unit: Unit
     alarm: Alarm
-    standing: StreamStanding
+    judged: int
     changed: tuple[Cause, ...] = ()
 
 
@@ -208,7 +215,8 @@ class Evaluator:
         if alarm is not None:
             changed = of.difference(alarm.old_driver, alarm.new_driver)
             named = _with_labels(alarm, of)
-            results.alarms.append(StreamAlarm(key, unit, named, self.standing(key), changed))
+            judged = stream.detector.standing().judged
+            results.alarms.append(StreamAlarm(key, unit, named, judged, changed))
         verdict = stream.detector.settled
         if verdict is not None and verdict is not before:
             named_verdict = _with_labels(verdict, of)

@@ -19,7 +19,7 @@ from gpud.core.alerts import Alert, Severity
 from gpud.core.clock import Instant
 from gpud.core.errors import StoreError
 from gpud.core.health import Level
-from tests.agent.alerts.alarms import NOW_S, alarm, finding, grave, standing
+from tests.agent.alerts.alarms import NOW_S, alarm, finding, grave
 from tests.events import health_set, made, post
 
 if TYPE_CHECKING:
@@ -47,13 +47,7 @@ class Life:
     async def alarm(self, *findings: AlarmFinding) -> None:
         """Let the detector raise alarms."""
         self.state.add(
-            StreamAlarm(
-                item.key,
-                item.unit,
-                item.alarm,
-                standing(judged=item.judged),
-                item.changed,
-            )
+            StreamAlarm(item.key, item.unit, item.alarm, item.judged, item.changed)
             for item in findings
         )
         await self.state.update()

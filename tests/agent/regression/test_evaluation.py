@@ -129,10 +129,10 @@ def test_alarm_of_an_update_has_peoples_names_and_all_that_differs() -> None:
         Cause("driver_version", "572.16", "576.02"),
         Cause("windows_build", "26100.1", "26100.2"),
     )
-    verdict = raised.standing.verdict
+    verdict = evaluator.standing(SUBMIT).verdict
     assert verdict is not None
     assert (verdict.state, verdict.old_driver) == (VerdictState.REGRESSED, "572.16")
-    assert raised.standing.open == (alarm,)
+    assert evaluator.standing(SUBMIT).open == (alarm,)
 
 
 def test_another_version_of_a_probe_and_another_gpu_begin_anew() -> None:
