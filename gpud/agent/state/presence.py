@@ -16,7 +16,7 @@ from gpud.agent.state.facts import GPUS, uuids
 from gpud.core import advice
 from gpud.core.advice import Platform, Situation
 from gpud.core.health import Health, Level
-from gpud.core.sample import Absent, Reason
+from gpud.core.sample import Reason
 from gpud.document.machine import Expected
 
 if TYPE_CHECKING:
@@ -92,9 +92,8 @@ def expected(snapshot: Snapshot, now_s: float) -> Mapping[str, Expected]:
 
 def _all_listed(snapshot: Snapshot, inventory: Inventory) -> bool:
     """Return whether it is known which GPUs there are, also where no GPU needs a driver."""
-    none_offered = _machine_readings(snapshot).get("exposed") == "no"
     no_library = _reason(inventory) is Reason.LIBRARY_MISSING
-    return answered(inventory) or (no_library and none_offered)
+    return answered(inventory) or (no_library and _exposed(snapshot) == "no")
 
 
 def answered(inventory: Inventory) -> bool:
@@ -111,8 +110,7 @@ def nothing_expected(snapshot: Snapshot) -> Health | None:
     """Return the health of a machine without a GPU to expect; None where one is, or may be."""
     if snapshot.machine.library_configured:
         return None  # whoever names a driver's library expects it to work
-    machine = _machine_readings(snapshot)
-    exposed = machine.get("exposed")
+    exposed = _exposed(snapshot)
     if exposed == "disabled":
         return Health(
             Level.OK,
@@ -121,7 +119,8 @@ def nothing_expected(snapshot: Snapshot) -> Health | None:
             "if that is not wanted, remove the line, then from Windows: wsl --shutdown",
         )
     reason = None if snapshot.measure.inventory is None else _reason(snapshot.measure.inventory)
-    if snapshot.changes.expected or _shown(snapshot) or reason not in {None, *_NO_DRIVER}:
+    shown = any(not gpu.cuda for gpu in snapshot.gpus.values())  # by NVML, and never by CUDA
+    if snapshot.changes.expected or shown or reason not in {None, *_NO_DRIVER}:
         return None
     platform = advice.of(snapshot.machine.platform)
     if exposed == "no":
@@ -223,20 +222,11 @@ def _reason(inventory: Inventory) -> Reason | None:
     return None if inventory.failure is None else inventory.failure.reason
 
 
-def _machine_readings(snapshot: Snapshot) -> dict[str, str | float | Absent]:
-    """Give what the machine itself shows, as its source last said it."""
+def _exposed(snapshot: Snapshot) -> str | float | None:
+    """Return whether the machine offers a GPU, as it was seen last: "yes", "no" or "disabled"."""
     answer = snapshot.telemetry.answers.get(DXG)
-    return {} if answer is None else {reading.field: reading.value for reading in answer.readings}
-
-
-def _shown(snapshot: Snapshot) -> bool:
-    """Say whether anybody but CUDA has ever shown a GPU."""
-    return any(not gpu.cuda for gpu in snapshot.gpus.values()) or any(
-        reading.gpu is not None and not isinstance(reading.value, Absent)
-        for answer in snapshot.telemetry.answers.values()
-        if answer.source != CUDA
-        for reading in answer.readings
-    )
+    readings = () if answer is None else answer.readings
+    return next((reading.value for reading in readings if reading.field == "exposed"), None)
 
 
 def shown_by_others(snapshot: Snapshot) -> frozenset[str]:
