@@ -6,6 +6,8 @@ import time
 from typing import Final
 
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
+YEAR_9999_S: Final = 253402300799.0
+"""The end of the calendar: a clock may say anything."""
 AGE_FROM_S: Final = 30.0
 """From when on it is said how old the values of a source are."""
 AMOUNTS: Final = {
@@ -40,6 +42,11 @@ def local(form: str, at_s: float) -> str:
         return time.strftime(form, time.localtime(at_s))
     except (OverflowError, OSError, ValueError):
         return f"{at_s:.0f}"
+
+
+def utc(at_s: float, form: str = "%Y-%m-%d %H:%M UTC") -> str:
+    """Write a moment in UTC; one beyond the calendar is the nearest that it has."""
+    return time.strftime(form, time.gmtime(min(max(at_s, 0.0), YEAR_9999_S)))
 
 
 def lasted(seconds: float) -> str:

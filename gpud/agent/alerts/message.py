@@ -13,6 +13,7 @@ import msgspec
 
 from gpud.core.alerts import Alert, Severity
 from gpud.core.text import escaped
+from gpud.units import YEAR_9999_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +26,6 @@ MOST: Final = 64
 """Alerts in one document; ``truncatedAlerts`` counts the others."""
 STILL_FIRING: Final = "0001-01-01T00:00:00Z"
 _OFFSET, _PRIME, _64_BITS = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1  # FNV-1a
-_YEAR_9999_S: Final = 253402300799.0
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -112,14 +112,10 @@ def fingerprint(labels: Mapping[str, str]) -> str:
     return f"{state:016x}"
 
 
-def moment(at_s: float) -> datetime:
-    """Return Unix time in UTC; a time beyond the calendar becomes its nearest day."""
-    return datetime.fromtimestamp(min(max(at_s, 0.0), _YEAR_9999_S), UTC)
-
-
 def rfc3339(at_s: float) -> str:
     """Write Unix time as Alertmanager does."""
-    text = moment(at_s).isoformat(timespec="milliseconds").removesuffix("+00:00")
+    moment = datetime.fromtimestamp(min(max(at_s, 0.0), YEAR_9999_S), UTC)
+    text = moment.isoformat(timespec="milliseconds").removesuffix("+00:00")
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text}Z"
 
 

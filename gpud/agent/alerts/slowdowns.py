@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpud.agent.alerts import causes
-from gpud.agent.alerts.message import moment, plain
+from gpud.agent.alerts.message import plain
 from gpud.agent.regression.detector import ChangeKind
 from gpud.agent.regression.detector.model import SLACK_S, alike, confirmed
 from gpud.agent.regression.evaluation import StreamAlarm
 from gpud.core.alerts import DRIVER_REGRESSION, SLOWDOWN, Cause
 from gpud.core.streams import StreamKey
+from gpud.units import utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -249,7 +250,7 @@ def _named(findings: list[AlarmFinding]) -> tuple[str, dict[str, str]]:
         return name, {"kind": kind, "old": old, "new": new}
     strongest = max(findings, key=lambda finding: finding.slowdown)
     since_s = min(finding.alarm.since_s for finding in findings)
-    labels = {"kind": str(strongest.alarm.kind), "since": f"{moment(since_s):%Y-%m-%dT%H:%MZ}"}
+    labels = {"kind": str(strongest.alarm.kind), "since": utc(since_s, "%Y-%m-%dT%H:%MZ")}
     if strongest.key.gpu is not None:
         labels["uuid"] = plain(strongest.key.gpu)
     return SLOWDOWN, labels

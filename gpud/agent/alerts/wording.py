@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from gpud.agent.alerts import causes
-from gpud.agent.alerts.message import cut, moment, plain
+from gpud.agent.alerts.message import cut, plain
 from gpud.agent.alerts.slowdowns import CRITICAL_FROM
 from gpud.agent.regression.detector import ChangeKind
 from gpud.core.advice import Platform
@@ -26,6 +26,7 @@ from gpud.core.alerts import (
 )
 from gpud.core.stats import human
 from gpud.core.text import escaped
+from gpud.units import utc
 from gpud.words import cause_words, figure_of, kind_words, rank
 
 if TYPE_CHECKING:
@@ -290,7 +291,7 @@ def _since(incident: Incident) -> str:
     drivers = (f.alarm.new_driver for f in incident.every if f.key.gpu is not None)
     driver = plain(next(drivers, ""))
     under = f", {'driver ' * driver[:1].isdigit()}{driver}" if driver else ""
-    return f" since {moment(incident.since_s):%Y-%m-%d %H:%M UTC}, {manner}{under}"
+    return f" since {utc(incident.since_s)}, {manner}{under}"
 
 
 def _description(

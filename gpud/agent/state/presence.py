@@ -7,7 +7,6 @@ list at all says nothing about which GPUs there are. Pure: what was seen comes i
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -18,6 +17,7 @@ from gpud.core.advice import Platform, Situation
 from gpud.core.health import Health, Level
 from gpud.core.sample import Reason
 from gpud.document.machine import Expected
+from gpud.units import utc
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -243,6 +243,4 @@ def shown_by_others(snapshot: Snapshot) -> frozenset[str]:
 def _named(snapshot: Snapshot, uuid: str, gpu: Expected) -> str:
     listed = snapshot.gpus.get(uuid)
     number = "" if listed is None else f" {listed.number}"
-    # A clock may say anything, and the calendar here ends with the year 9999.
-    since = datetime.fromtimestamp(min(max(gpu.gone_s or 0.0, 0.0), 2.0**37), UTC)
-    return f"GPU{number} ({gpu.name}, {uuid}) since {since:%Y-%m-%d %H:%M} UTC"
+    return f"GPU{number} ({gpu.name}, {uuid}) since {utc(gpu.gone_s or 0.0)}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from gpud import keypair
 from gpud.core.errors import KeyPairError
 from gpud.core.health import Health, Level
+from gpud.units import utc
 
 if TYPE_CHECKING:
     import ssl
@@ -68,11 +69,10 @@ class Certificate:
         if left_s > WARN_BEFORE_S:
             return Health(Level.OK)
         verb = "expires" if left_s > 0 else "expired"
-        moment = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(self._pair.expires_s))
         return Health(
             Level.DEGRADED,
             f"certificate_{verb}",
-            f"the certificate in {certificate} {verb} {moment}",
+            f"the certificate in {certificate} {verb} {utc(self._pair.expires_s)}",
             "put a newer one there; it is taken without a restart",
         )
 

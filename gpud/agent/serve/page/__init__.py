@@ -15,7 +15,7 @@ from gpud.show.figures import RANGES_S, suggested_range
 from gpud.show.headline import headline
 from gpud.show.known_faults import seen
 from gpud.show.status import sections
-from gpud.units import place
+from gpud.units import place, utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -123,7 +123,7 @@ def _state(source: model.Input, state: Headline, alerts: model.Section | None) -
     """Write the state line and what belongs to it. Only the line itself is read out on a change."""
     word = el("span", icon(state.state), el("span", state.word), class_=f"word {state.state}")
     since = None
-    if state.since_s is not None and html.utc(state.since_s) not in state.why:
+    if state.since_s is not None and utc(state.since_s) not in state.why:
         since = el("p", "since ", moment(state.since_s), class_="since")
     line = el(
         "div",

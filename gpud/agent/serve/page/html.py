@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from gpud.agent.serve.markup import LONGEST, Child, Html, el, joined, text
 from gpud.core.text import rezoned
 from gpud.show import model
+from gpud.units import utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
-LAST_S: Final = 2.0**37
-"""A clock may say anything, and the calendar here ends with the year 9999."""
 SHORT_WORDS, SHORT_COMMAND = 18, 28
 """Characters that need not be broken on a phone."""
 _PATHS: Final = {
@@ -76,21 +74,10 @@ def moment(at_s: float, *, ago: bool = False, near: bool = False) -> Html:
 
     The words do not depend on now: a page on which nothing has changed is the same page.
     """
-    iso = _iso(at_s)
+    iso = utc(at_s, "%Y-%m-%dT%H:%M:%S")
     words = f"{iso[11:]} UTC" if near else utc(at_s)
     form = "ago" if ago else "clock" if near else "at"
     return Html(f'<time datetime="{iso}Z" data-moment="{form}">{words}</time>')
-
-
-def utc(at_s: float) -> str:
-    """Write a moment in UTC as alerts do: "2026-01-01 00:00 UTC"."""
-    iso = _iso(at_s)
-    return f"{iso[:10]} {iso[11:16]} UTC"
-
-
-def _iso(at_s: float) -> str:
-    then = datetime.fromtimestamp(min(max(at_s, 0.0), LAST_S), UTC)
-    return then.isoformat()[: len("2026-01-01T00:00:00")]
 
 
 def advice(words: str) -> Html:
