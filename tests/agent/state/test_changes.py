@@ -32,13 +32,10 @@ from gpud.core.errors import StoreError
 from gpud.core.health import Level
 from gpud.core.sample import (
     Absent,
-    Backend,
-    Condition,
     Failure,
     Inventory,
     Reading,
     Reason,
-    RunReport,
 )
 from gpud.core.telemetry import LEVELS
 from gpud.document.machine import ChangeReport
@@ -50,7 +47,6 @@ from tests.events import (
     made,
     platform_read,
     post,
-    run_finished,
     says,
     source_answered,
 )
@@ -187,21 +183,6 @@ class Life:
             reading = Reading(None, "driver_version", version or "", "nvml")
             readings = () if version is None else (reading,)
             self.changes.answered(Answer("nvml", 5, self.at_s, self.at_s, readings))
-
-    def compiles(
-        self, registers: int, source: str = "1a2b3c4d5e", capability: str = "sm_86"
-    ) -> None:
-        """Runs end whose kernels the driver's compiler has made; the pinned one is gpud's."""
-        self.at_s += 1
-        code = f"{registers} registers, 0 B local, {capability}, PTX 70"
-        self.ends("matmul", {"code": code, "pinned.code": f"{self.at_s}", "ptx_sha256": source})
-        code = f"64 registers, {capability}, PTX 70"
-        self.ends("precision", {"code.fp64": code, "ptx_sha256": source})
-        self.changes.compare()
-
-    def ends(self, probe: str, conditions: dict[str, Condition]) -> None:
-        report = RunReport(probe, Backend.CUDA, conditions=conditions)
-        post(self.board, run_finished(report, "GPU-1", self.at_s, self.at_s))
 
     def lists(self, inventory: Inventory, times: int = 2) -> None:
         for _ in range(times):
