@@ -258,13 +258,10 @@ class AlertState:
         self._components.update(health, now.mono_s, lost=lost, pending=pending)
         reported = sorted(self._components.reported)
         alerts = [wording.unwell(name, health[name], now.wall_s) for name in reported]
-        early = now.mono_s - self._started_s < functions.PATIENCE_S
-        undecided = {
-            name
-            for alert in self._alerts.values()
-            if (name := alert.labels.get("component", ""))
-            and (name in self._components.failed or (early and name not in health))
-        }
+        undecided = set(self._components.failed)
+        if now.mono_s - self._started_s < functions.PATIENCE_S:
+            named = {alert.labels.get("component", "") for alert in self._alerts.values()}
+            undecided |= named - health.keys()
         self.sync({UNWELL}, alerts, now.wall_s, undecided - functions.covered(lost))
 
     @property
