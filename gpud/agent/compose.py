@@ -284,7 +284,8 @@ class Agent:
         return HttpService(application, settings.http, self.board, self.stop)
 
     def _pace(self) -> PaceState:
-        return PaceState(self.rounds.beat(), self.contexts.used, self.contexts.budget)
+        container_s = self.settings.containers.interval_s
+        return PaceState(self.rounds.beat(), self.contexts.used, self.contexts.budget, container_s)
 
     async def _ticks(self) -> None:
         """Tick again and again; as a job of the schedule that would be six turns of the loop."""

@@ -80,7 +80,10 @@ class RunFailure(FailureReport, frozen=True):
 
 
 class LastRun(msgspec.Struct, frozen=True):
-    """The last run of one probe on one GPU: figures, or a failure and no figures."""
+    """The last run of one probe on one GPU: figures, or a failure and no figures.
+
+    ``old``: three more should have followed, and it does not stand for now.
+    """
 
     probe: str
     gpu: int | None = None
@@ -93,6 +96,7 @@ class LastRun(msgspec.Struct, frozen=True):
     flags: tuple[FlagName, ...] = ()
     curve: tuple[PointReport, ...] = ()
     samples: tuple[Figures, ...] = ()
+    old: bool = False
 
     @property
     def on_battery(self) -> bool:

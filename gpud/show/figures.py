@@ -247,19 +247,19 @@ def _table(
     source: model.Input, name: str, made: Sequence[Metric], *, title: str = "", where: bool = False
 ) -> model.Table:
     several = where or len({metric.run.gpu for metric in made} - {None}) > 1
-    rows = [_row(source, metric, where=several) for metric in made]
+    rows = [_row(metric, where=several) for metric in made]
     columns = (model.Heading(title), *COLUMNS[1:]) if title else COLUMNS
     past = [_past(source, metric) for metric in made]
     return model.Table(name, "Speed beside what is usual", columns, rows, past, limit=len(rows))
 
 
-def _row(source: model.Input, metric: Metric, *, where: bool) -> Sequence[model.Text]:
+def _row(metric: Metric, *, where: bool) -> Sequence[model.Text]:
     run, sample, stream = metric
     usual = None if stream is None else stream.usual
     words, name = called(run.probe, sample.mode), name_of(run.probe, sample.mode)
     label: model.Text = model.Link(f"#{metric.chart}", words)
     label = label if words == name else model.Short((label, model.Styled(name, "name")), name)
-    old = None if source.is_fresh(run) else (" ", model.Mark("degraded", "old"))
+    old = (" ", model.Mark("degraded", "old")) if run.old else None
     return (
         (f"{place(run.gpu)} ", label) if where and run.gpu is not None else label,
         (measured(sample), old),

@@ -242,7 +242,7 @@ def _kernel_clock(source: model.Input, number: int) -> model.Pair | None:
         for run in source.probes
         if run.gpu == number
         and run.last_success_s is not None
-        and source.is_fresh(run)
+        and not run.old
         and isinstance(clock := run.conditions.get("sm_clock_hertz"), int | float)
     ]
     if not clocks:

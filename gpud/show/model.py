@@ -211,14 +211,9 @@ class Section(msgspec.Struct, frozen=True):
 
 
 class Input(msgspec.Struct, frozen=True, dict=True):
-    """What sections are made of: the status document, and the little that is not in it.
-
-    ``fresh``: GPU number and probe of each figure that is not too old; None: not known.
-    ``brief``: one screen.
-    """
+    """What sections are made of: the status document. ``brief``: for one screen."""
 
     document: Status
-    fresh: frozenset[tuple[int | None, str]] | None = None
     brief: bool = False
 
     @cached_property
@@ -227,10 +222,6 @@ class Input(msgspec.Struct, frozen=True, dict=True):
         return sorted(
             self.document.probes, key=lambda run: (run.gpu is None, run.gpu or 0, run.probe)
         )
-
-    def is_fresh(self, run: LastRun) -> bool:
-        """Return whether a probe's last run is not too old to stand for now."""
-        return self.fresh is None or (run.gpu, run.probe) in self.fresh
 
     def uuid(self, number: int | None) -> str:
         """Name a GPU as the API does: by its UUID, ``cpu`` for none."""

@@ -105,12 +105,12 @@ def screen(made: dict[str, Any], view: View | None = None, now_s: float = NOW_S)
     return [text(line) for line in drawn]
 
 
-def html(made: dict[str, Any], fresh: frozenset[tuple[int | None, str]] | None = None) -> str:
+def html(made: dict[str, Any]) -> str:
     """Return the text of the page."""
-    shown = Input(document_of(made), fresh)
+    shown = Input(document_of(made))
     return page(shown, "laptop", "/etc/gpud/gpud.toml")
 
 
-def read(made: dict[str, Any], fresh: frozenset[tuple[int | None, str]] | None = None) -> Page:
+def read(made: dict[str, Any]) -> Page:
     """Return the page as a browser reads it."""
-    return Page(html(made, fresh))
+    return Page(html(made))

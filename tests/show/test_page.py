@@ -18,7 +18,7 @@ from gpud.core.stats import human
 from gpud.show.headline import SLOWER, WORDS
 from tests import snapshots
 from tests.browser import worlds
-from tests.show.documents import NOW_S, html, machine, of, read, two_gpus
+from tests.show.documents import NOW_S, html, machine, of, read, screen, two_gpus
 from tests.show.reading import Page
 
 if TYPE_CHECKING:
@@ -133,10 +133,14 @@ def test_alert_has_its_evidence_in_a_table_and_a_way_to_its_runbook() -> None:
 
 
 def test_figures_that_are_too_old_say_so_wherever_they_stand() -> None:
-    shown = read(machine(), frozenset())
+    made = machine()
+    made["probes"] = [run | {"old": True} for run in made["probes"]]
+    shown = read(made)
     old = shown["state-rest"].words.partition("Too old to stand for now: ")[2]
     assert old.startswith("container_nbody (GPU 0), copy (GPU 0), cpu_call (CPU), crossover (")
     assert {row[1][-4:] for row in shown.rows("figures")} == {" old"}
+    rows = [line for line in screen(made) if "launch submit" in line]
+    assert " old " in rows[0]
 
 
 def test_card_without_telemetry_says_why() -> None:

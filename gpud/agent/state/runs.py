@@ -12,6 +12,7 @@ from gpud.agent.state.snapshot import (
     ProbeKey,
     ProbeState,
     Snapshot,
+    holds_s,
     number,
     probe_key,
 )
@@ -30,6 +31,20 @@ if TYPE_CHECKING:
 
     K = TypeVar("K", bound=Hashable)
     from gpud.core.report import ContainersReport, RootReport
+
+
+def current(snapshot: Snapshot, now: Instant) -> dict[ProbeKey, ProbeState]:
+    """Return the probes whose last run is recent enough to stand for now."""
+    specs = {spec.name: spec for spec in snapshot.measure.specs}
+    runs = {}
+    for key, state in snapshot.measure.probes.items():
+        if key.probe == containers.PROBE:
+            interval_s = snapshot.pace.container_s
+        else:
+            interval_s = snapshot.pace.beat.run_s(specs.get(key.probe))
+        if now.mono_s - state.finished_mono_s <= holds_s(interval_s):
+            runs[key] = state
+    return runs
 
 
 def with_specs(

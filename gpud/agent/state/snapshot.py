@@ -103,6 +103,7 @@ class PaceState(Struct, frozen=True):
     beat: Beat = Beat()
     contexts: int | None = None  # None until they are counted
     context_budget: int | None = None  # None: any number
+    container_s: float = 21600.0  # between two runs of the container probe
 
 
 class ChangesState(Struct, frozen=True):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from gpud.agent.memo import memo
+from gpud.agent.state import runs
 from gpud.agent.state.health import SEVERITY
 from gpud.agent.state.snapshot import overall
 from gpud.agent.telemetry import answers
@@ -60,7 +61,7 @@ def document(snapshot: Snapshot, *, now: Instant) -> Status:
         changes=changes.latest,
         expected=changes.expected,
         cuda=optional(CudaReport, measure.inventory),
-        probes=_last_runs(measure.probes),
+        probes=_last_runs(snapshot, now),
         put_off=tuple(
             built(SkippedProbe, skipped, probe=key.probe, gpu=key.gpu)
             for key, skipped in measure.put_off.items()
@@ -110,9 +111,17 @@ def alert_report(alert: Alert) -> AlertReport:
     return built(AlertReport, alert)
 
 
+def _last_runs(snapshot: Snapshot, now: Instant) -> tuple[LastRun, ...]:
+    current, made = runs.current(snapshot, now), _made(snapshot.measure.probes)
+    return tuple(
+        run if key in current else msgspec.structs.replace(run, old=True)
+        for key, run in made.items()
+    )
+
+
 @memo
-def _last_runs(probes: Mapping[ProbeKey, ProbeState]) -> tuple[LastRun, ...]:
-    return tuple(_last_run(key, state) for key, state in probes.items())
+def _made(probes: Mapping[ProbeKey, ProbeState]) -> dict[ProbeKey, LastRun]:
+    return {key: _last_run(key, state) for key, state in probes.items()}
 
 
 def _last_run(key: ProbeKey, state: ProbeState) -> LastRun:

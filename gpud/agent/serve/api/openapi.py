@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
 PATH: Final = "/api/v1/openapi.json"
-VERSION: Final = "1.4.0"
+VERSION: Final = "1.5.0"
 """Of the API: the first number is that of its paths, the second grows with what is added."""
 REFERENCE: Final = "#/components/schemas/{name}"
 TEXT: Final = {"type": "string"}

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from gpud.agent.serve.http.response import HTML, Body, each_second, respond
 from gpud.agent.serve.metrics.collector import Format
-from gpud.agent.serve.metrics.probes import fresh_enough
 from gpud.agent.serve.page import page
 from gpud.agent.state import status
 from gpud.core.settings import config_path
@@ -39,7 +38,6 @@ class PageView:
         host: str = "",
     ) -> None:
         self._read = read
-        self._settings = settings
         self._host = host
         self._config = config_path(settings.home)
         self._body = each_second(self._render, now)
@@ -49,10 +47,7 @@ class PageView:
         return respond(request, self._body(), cache=None)
 
     def _render(self, now: Instant) -> Body:
-        snapshot = self._read()
-        fresh = fresh_enough(snapshot, self._settings, now)
-        runs = frozenset((key.gpu, key.probe) for key in fresh)
-        source = Input(status.document(snapshot, now=now), runs)
+        source = Input(status.document(self._read(), now=now))
         return Body(page(source, self._host, self._config).encode(), HTML)
 
 

@@ -12,6 +12,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 
 from gpud.agent.serve.metrics import dcgm, gpus, machine, probes
 from gpud.agent.serve.metrics.families import clean, family
+from gpud.agent.state import runs
 from gpud.agent.telemetry.answers import current
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class SnapshotCollector:
 
     def _families(self, snapshot: Snapshot, now: Instant) -> Iterator[Metric]:
         settings = self._settings
-        current_runs = probes.fresh_enough(snapshot, settings, now)
+        current_runs = runs.current(snapshot, now)
         yield from _made(
             machine.identity(snapshot, now),
             machine.health(snapshot),

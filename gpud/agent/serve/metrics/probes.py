@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpud.agent.regression.detector import ChangeKind
 from gpud.agent.state import containers
-from gpud.agent.state.snapshot import ProbeKey, holds_s, probe_key
+from gpud.agent.state.snapshot import ProbeKey, probe_key
 from gpud.agent.state.status import usual
 from gpud.core.sample import Unit
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from gpud.agent.regression.detector import StreamStanding
     from gpud.agent.serve.metrics.families import Families
     from gpud.agent.state.snapshot import ProbeState, Snapshot
-    from gpud.core.clock import Instant
-    from gpud.core.settings import Settings
     from gpud.core.streams import StreamKey
 
 MEDIANS: Final = {
@@ -32,22 +30,6 @@ BASELINES: Final = {
     Unit.FLOPS_PER_SECOND: "gpud_baseline_flops_per_second",
 }
 PEAKS: Final = ("low", "high")
-
-
-def fresh_enough(
-    snapshot: Snapshot, settings: Settings, now: Instant
-) -> dict[ProbeKey, ProbeState]:
-    """Return the probes whose last run is recent enough to be published."""
-    specs = {spec.name: spec for spec in snapshot.measure.specs}
-    current = {}
-    for key, state in snapshot.measure.probes.items():
-        if key.probe == containers.PROBE:
-            interval_s = settings.containers.interval_s
-        else:
-            interval_s = snapshot.pace.beat.run_s(specs.get(key.probe))
-        if now.mono_s - state.finished_mono_s <= holds_s(interval_s):
-            current[key] = state
-    return current
 
 
 def figures(current: Mapping[ProbeKey, ProbeState]) -> Families:

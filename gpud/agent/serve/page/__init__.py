@@ -179,7 +179,7 @@ def _age(source: model.Input) -> Html:
     if at_s is None:
         return el("p", "Nothing has been measured yet.", class_="quiet")
     newest = el("p", "Newest data: ", moment(at_s, ago=True), class_="quiet")
-    old = sorted({f"{r.probe} ({place(r.gpu)})" for r in source.probes if not source.is_fresh(r)})
+    old = sorted({f"{r.probe} ({place(r.gpu)})" for r in source.probes if r.old})
     if not old:
         return newest
     words = "Too old to stand for now: ", ", ".join(old)
