@@ -19,17 +19,13 @@ from gpud.core import wire
 from gpud.core.advice import Situation
 from gpud.core.errors import WireError
 from gpud.core.sample import Backend, Failure, Inventory, ProbeSpec, Reason, RunReport
-from gpud.core.stats import LATENCY_BOUNDS_S
 
 if TYPE_CHECKING:
     from gpud.agent.children import Ended
     from gpud.agent.measure.served import Work
     from gpud.core.progress import Note
-    from gpud.core.sample import Buckets, Job, Sample
+    from gpud.core.sample import Job
 
-LARGEST_SIZE = 2**53
-LARGEST_COUNT = 2**31
-"""More than any run can hold; SQLite has no integer beyond 2**63 - 1."""
 HANGS = frozenset({Reason.HUNG, Reason.SLOW_START})
 _IN_CALL = {
     "cuModuleLoadDataEx": Situation.SLOW_LOAD,
@@ -48,7 +44,7 @@ class _Listing(msgspec.Struct, frozen=True):
 def document(answer: bytes, kind: type[wire.Document]) -> wire.Document | Failure:
     """Return the document that a child wrote for a job, or why it is none."""
     try:
-        return decode(answer, kind)
+        return wire.decode(answer, kind)
     except WireError as error:
         return Failure(Reason.BAD_OUTPUT, str(error))
 
@@ -90,14 +86,6 @@ def failure(ended: Ended, deadline_s: float, work: Work, note: Note) -> Failure:
     return Failure(Reason.CRASHED if ended.code else Reason.BAD_OUTPUT, silence(ended))
 
 
-def decode(text: bytes, kind: type[wire.Document]) -> wire.Document:
-    """Read the document of a child. ``Errors: WireError``, also where it contradicts itself."""
-    document = wire.decode(text, kind)
-    if isinstance(document, RunReport):
-        _refuse_contradictions(document)
-    return document
-
-
 def decode_specs(text: bytes) -> tuple[tuple[ProbeSpec, ...], dict[str, str]]:
     """Read what ``gpud.child --list`` prints: the specs, and the refused modules with reasons."""
     try:
@@ -123,7 +111,7 @@ def report(
             return result
         return replace(nothing, failure=Failure(Reason.BAD_OUTPUT, fault))
     try:
-        draft = decode(note.draft, RunReport)
+        draft = wire.decode(note.draft, RunReport)
     except WireError:
         draft = nothing
     if _foreign(draft, spec, job) is not None:
@@ -133,46 +121,6 @@ def report(
     # It was whole, and only giving the GPU back went wrong after it.
     words = f"{note.call}: {result.detail}" if note.call else result.detail
     return replace(draft, conditions={**draft.conditions, "release_errors": words})
-
-
-def _refuse_contradictions(report: RunReport) -> None:
-    """Refuse what has the right types and still cannot be true: it would spoil the history."""
-    modes = [sample.mode for sample in report.samples]
-    if report.failure is not None and modes:
-        raise WireError(f"a failed {report.probe!r:.60} with figures")
-    if len(set(modes)) != len(modes):
-        raise WireError(f"a {report.probe!r:.60} with one mode twice")
-    costs = (report.duration_s, report.gpu_seconds or 0.0)
-    taken = (report.vram_peak_bytes or 0, report.pinned_peak_bytes or 0)
-    if min(*costs, *taken) < 0 or max(taken) > LARGEST_SIZE:
-        raise WireError(f"a {report.probe!r:.60} that cost less than nothing, or too much")
-    if any(min(point.n, point.cpu_s, point.gpu_s) <= 0 for point in report.curve):
-        raise WireError(f"a {report.probe!r:.60} with a point that took no time")
-    for sample in report.samples:
-        if trouble := _trouble(sample):
-            raise WireError(f"a {report.probe!r:.60} whose {sample.mode!r:.60} {trouble}")
-
-
-def _trouble(sample: Sample) -> str | None:
-    if not 1 <= sample.n <= LARGEST_COUNT:
-        return f"counts {sample.n} values"
-    figures = (sample.minimum, sample.p10, sample.median, sample.p90, sample.p99, sample.maximum)
-    ordered = [figure for figure in figures if figure is not None]
-    if min(*ordered, sample.null_median or 0, sample.null_p99 or 0, sample.p99_net or 0) < 0:
-        return "is less than nothing"
-    if ordered != sorted(ordered):
-        return "has quantiles out of order"
-    if any(peak.value < 0 or not 0 < peak.share <= 1 for peak in sample.peaks):
-        return "has a peak that cannot be one"
-    return None if sample.buckets is None else _buckets_trouble(sample.buckets)
-
-
-def _buckets_trouble(buckets: Buckets) -> str | None:
-    if len(buckets.counts) != len(LATENCY_BOUNDS_S) + 1:
-        return f"has {len(buckets.counts)} buckets"
-    if buckets.total < 0 or not all(0 <= count <= LARGEST_COUNT for count in buckets.counts):
-        return "has a bucket that cannot be counted"
-    return None
 
 
 def _foreign(report: RunReport, spec: ProbeSpec, job: Job) -> str | None:
