@@ -6,24 +6,22 @@ contexts. The count outlives the agent: it is kept in ``contexts.json`` of the s
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from gpud import regular_file
-from gpud.agent import whole_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 NAME: Final = "contexts.json"
-MOST: Final = 1_000_000
-"""Contexts of a boot that are believed: at one a minute they last for two years."""
-
+MODE: Final = 0o644
 OF_A_ROUND: Final = 2
 """Contexts of a round on one GPU, within a budget: one, and one more after it was lost."""
 
@@ -32,38 +30,32 @@ SPENT: Final = (
     "another. If the GPU fails: `wsl --shutdown` from Windows"
 )
 
-Number = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
-Moment = Annotated[float, msgspec.Meta(ge=0)]
 
-
-class Count(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Count(msgspec.Struct, frozen=True):
     """The file. ``last_mono_s`` is the CLOCK_MONOTONIC moment of the last context.
 
     It is put back by the pauses of the machine since then, to the boot at the most.
     """
 
     boot_id: str
-    contexts: Number = 0
-    rounds: Number = 0
-    last_mono_s: Moment | None = None
+    contexts: int = 0
+    rounds: int = 0
+    last_mono_s: float | None = None
 
 
 class GpuContexts:
     """Counts contexts and rounds of this boot. ``budget``: contexts of one boot, None for any.
 
-    Who may not write the file counts in memory alone, and ``kept`` is False. The agent counts what
-    it makes, and `gpud probe` where no agent runs. Should two processes count at one moment, as
-    when the agent starts beside a probe, one count may be lost: a budget 100 below the least number
-    that was reported bears that.
+    Who may not write the file counts in memory alone. The agent counts what it makes, and `gpud
+    probe` where no agent runs. What a probe counts beside an agent that starts meanwhile is lost: a
+    budget 100 below the least number that was reported bears that.
     """
 
     def __init__(self, folder: Path, boot_id: str, budget: int | None) -> None:
         self.budget = budget
-        self.kept = True
         self._path = folder / NAME
-        self._count = Count(boot_id)
+        self._count = _stored(self._path, boot_id)
         self._of_round: Counter[str] = Counter()  # contexts of this process, by GPU
-        self._look()
 
     @property
     def used(self) -> int:
@@ -97,43 +89,37 @@ class GpuContexts:
     def made(self, gpu: str = "", count: int = 1) -> None:
         """Count contexts on a GPU, ``""`` where it is not known. Errors: none."""
         self._of_round[gpu] += count
-        self._look()  # `gpud probe` may have counted meanwhile
         self._keep(replace(self._count, contexts=self.used + count, last_mono_s=time.monotonic()))
 
     def round_begun(self) -> None:
         """Count a round. Errors: none."""
         self._of_round.clear()
-        self._look()
         self._keep(replace(self._count, rounds=self.rounds + 1))
 
     def paused(self, paused_s: float) -> None:
         """Put the last context back by a pause of the machine, in which its clock stood still."""
-        self._look()
         if self.last_mono_s is not None and paused_s:
             last_mono_s = max(self.last_mono_s - paused_s, 0.0)
             self._keep(replace(self._count, last_mono_s=last_mono_s))
 
-    def _look(self) -> None:
-        """Take over what the file says of this boot, unless more is known here."""
-        try:
-            stored = msgspec.json.decode(regular_file.text(self._path) or "", type=Count)
-        except msgspec.DecodeError:  # there is none yet, or it is damaged: counted from 0
-            return
-        if (stored.last_mono_s or 0.0) > time.monotonic():
-            return
-        known = stored.boot_id and stored.boot_id == self._count.boot_id
-        if known and stored.contexts >= self.used and stored.rounds >= self.rounds:
-            self._count = stored
-
     def _keep(self, count: Count) -> None:
-        """Write the file, where the folder is ours.
+        """Write the file and rename it into place, for the folder's owner alone.
 
         Root leaves no file of its own where the agent writes.
         """
         self._count = count
-        try:
-            self.kept = self._path.parent.stat().st_uid == os.geteuid()
-            if self.kept:
-                whole_file.replace(self._path, msgspec.json.encode(count) + b"\n")
-        except OSError:
-            self.kept = False
+        temporary = self._path.with_suffix(".new")
+        with contextlib.suppress(OSError):
+            if self._path.parent.stat().st_uid == os.geteuid():
+                temporary.write_bytes(msgspec.json.encode(count) + b"\n")
+                temporary.chmod(MODE)
+                temporary.rename(self._path)
+
+
+def _stored(path: Path, boot_id: str) -> Count:
+    """Read the count of this boot; a new one where there is none, or it is damaged."""
+    with contextlib.suppress(msgspec.DecodeError):
+        count = msgspec.json.decode(regular_file.text(path) or "", type=Count)
+        if boot_id and count.boot_id == boot_id:
+            return count
+    return Count(boot_id)

@@ -65,10 +65,6 @@ REPEAT_S: Final = 20.0
 RESTING: Final = frozenset({Skip.BOOT_GRACE, Skip.RESUMED, Skip.CLOCK_JUMPED})
 """Reasons for which GPU work waits for a moment that is known."""
 REMEMBERED_S: Final = 30 * 86400.0
-NOT_COUNTED: Final = (
-    "you may not write gpud's count of GPU contexts: those of this run are not in it (run "
-    "`gpud up` first, then the agent counts them)"
-)
 
 
 class Session:
@@ -122,8 +118,6 @@ class Session:
         places = [(on_cpu, None), *((on_gpu, device) for device in devices)]
         async for line in self._runs(places):
             yield line
-        for words in self._not_counted():
-            yield WaitLine(message=words)
 
     def _with_peers(self, specs: Sequence[ProbeSpec]) -> Sequence[ProbeSpec]:
         """Leave out what copies between GPUs where nothing does; a probe that is named is an error.
@@ -154,13 +148,6 @@ class Session:
         """Return the warning before a run that makes more GPU contexts than the budget has."""
         contexts = self._launcher.contexts
         return None if contexts is None else contexts.warning
-
-    def _not_counted(self) -> Sequence[str]:
-        """Return a line where contexts were made and could not be counted."""
-        contexts = self._launcher.contexts
-        if contexts is None or contexts.budget is None or contexts.kept:
-            return ()
-        return (NOT_COUNTED,)
 
     async def _inventory(self, specs: Sequence[ProbeSpec]) -> AsyncGenerator[ProbeLine, None]:
         if words := self._spent():
