@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpud.agent.history import queries
@@ -98,7 +97,6 @@ class Pipeline:
         self._board = board
         self._now = now
         self._boot_id = boot_id
-        self._cache_dir = str(Path(settings.state_dir, "cuda-cache"))
         self._root_run_s: float | None = None
         self._specs: tuple[ProbeSpec, ...] = ()
         self._inventory: Inventory | None = None
@@ -315,7 +313,6 @@ class Pipeline:
     def job(self, spec: ProbeSpec, device: Device | None, peer: Device | None = None) -> Job:
         """Return the job of a run, without what may set off a known fault of this machine."""
         job = job_of(self._settings, spec, device, peer)
-        job = replace(job, cache_dir=self._cache_dir)
         if device is None:
             return job
         snapshot = self._board.read()

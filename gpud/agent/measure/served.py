@@ -12,6 +12,7 @@ import secrets
 import subprocess
 from dataclasses import dataclass, replace
 from io import FileIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent import children
@@ -61,8 +62,12 @@ def job_of(
     peer: Device | None = None,
 ) -> Job:
     """Return the job of a run on a GPU or the CPU, or without a probe that of the list of GPUs."""
-    library, limit_s = settings.cuda.library, settings.cuda.start_limit_s
-    job = Job(cuda_library=library, sysroot=settings.sysroot, start_limit_s=limit_s)
+    job = Job(
+        cuda_library=settings.cuda.library,
+        sysroot=settings.sysroot,
+        cache_dir=_cache_dir(settings),
+        start_limit_s=settings.cuda.start_limit_s,
+    )
     if spec is None:
         return job
     seed = secrets.randbelow(2**31 - 1) + 1
@@ -80,6 +85,20 @@ def job_of(
         peer_free_min_bytes=least_bytes,
         peer_stays_free_bytes=stays_bytes,
     )
+
+
+def _cache_dir(settings: Settings) -> str | None:
+    """Return the agent's cache of compiled kernels: first_launch is another figure without.
+
+    The first job of a child that loads the driver decides, the list of GPUs as well. Only for the
+    folder's owner: root leaves no file of its own there.
+    """
+    folder = Path(settings.state_dir)
+    try:
+        own = folder.stat().st_uid == os.geteuid()
+    except OSError:
+        return None
+    return str(folder / "cuda-cache") if own else None
 
 
 def _to_leave_free(settings: Settings, device: Device) -> tuple[int, int]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import os
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -260,21 +259,10 @@ class Session:
         if self._pipeline is not None and spec is not None:
             return self._pipeline.job(spec, device, peer)
         job = job_of(self._settings, spec, device, peer)
-        read = platform.facts(self._settings.sysroot)
-        modes = {} if device is None else left_out(read, None, device)
-        return dataclasses.replace(job, cache_dir=self._cache_dir(), left_out=modes)
-
-    def _cache_dir(self) -> str | None:
-        """Return the agent's cache of compiled kernels: first_launch is another figure without.
-
-        Only for its owner: root leaves no file of its own there.
-        """
-        cache = Path(self._settings.state_dir, "cuda-cache")
-        try:
-            own = cache.stat().st_uid == os.geteuid()
-        except OSError:
-            return None
-        return str(cache) if own else None
+        if device is None:
+            return job
+        modes = left_out(platform.facts(self._settings.sysroot), None, device)
+        return dataclasses.replace(job, left_out=modes)
 
 
 def named(

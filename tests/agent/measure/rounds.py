@@ -67,6 +67,8 @@ if verb == "--list":
 noted("begun")
 for line in sys.stdin:
     state, job = said(), json.loads(line)
+    if "caches" in state:
+        noted(f"cache {job['cache_dir']}")
     if not job["probe"]:
         noted("inventory")
         devices = [device(index) for index in range(state["gpus"])]

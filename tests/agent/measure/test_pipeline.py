@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,6 @@ from gpud.core.sample import Backend, Pace, Reason, Skip
 from gpud.core.sections import ProbeSettings
 from gpud.core.settings import Settings
 from tests.agent.measure.rounds import SPECS, Bench, Of, paced, runs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def inventories(bench: Bench) -> int:
@@ -40,6 +38,22 @@ def test_probe_with_a_cold_mode_is_measured_first(bench: Bench) -> None:
     bench.says(specs=[["event", "cuda", "small"], ["launch", "cuda", "small", cold]], gpus=2)
     bench.rounds(Pace.SMALL)
     assert runs(bench) == ["launch GPU-0", "event GPU-0", "launch GPU-1", "event GPU-1"]
+
+
+def test_every_job_has_the_cache_of_kernels_as_the_first_one_loads_the_driver(
+    tmp_path: Path,
+) -> None:
+    """For the owner of the state directory alone."""
+    settings = Settings(home=str(tmp_path))
+    state_dir = Path(settings.state_dir)
+    for made in (False, True):
+        if made:
+            state_dir.mkdir(parents=True)
+        bench = Bench(tmp_path, settings)
+        bench.says(caches=True)
+        bench.rounds(Pace.SMALL)
+        caches = [call for call in bench.calls() if call.startswith("cache ")]
+        assert caches == [f"cache {state_dir / 'cuda-cache' if made else None}"] * 3
 
 
 @pytest.mark.parametrize(
