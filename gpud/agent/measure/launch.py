@@ -157,6 +157,10 @@ class Launcher:
             self._rest.cancel()
             self._rest = None
 
+    def has_context(self, gpu: str | None) -> bool:
+        """Whether the child that would do the next job has a context of this GPU."""
+        return self._server is not None and self._server.gpu == gpu
+
     def closed_to_gpu_work(self, gpu: str | None = None) -> Skip | None:
         """Return why no GPU work may start now; None when it may.
 
@@ -167,8 +171,7 @@ class Launcher:
             return self._until_then
         if not self.breaker.allows(now_s):
             return Skip.STUCK if self.breaker.state(now_s) is State.STUCK else Skip.BREAKER_OPEN
-        made = self._server is not None and self._server.gpu == gpu
-        if gpu is None or self.contexts is None or made:
+        if gpu is None or self.contexts is None or self.has_context(gpu):
             return None
         if self.contexts.spent:
             return Skip.CONTEXTS_SPENT

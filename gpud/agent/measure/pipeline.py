@@ -46,26 +46,6 @@ if TYPE_CHECKING:
     from gpud.core.sample import Job, RunReport
     from gpud.core.settings import Settings
 
-LOOK_AGAIN = frozenset(
-    {
-        Reason.NO_DEVICE,
-        Reason.DEVICE_LOST,
-        Reason.DEVICE_BUSY,
-        Reason.ECC_ERROR,
-        Reason.NOT_READY,
-        Reason.NOT_PERMITTED,
-        Reason.MPS_FAILED,
-        Reason.DRIVER_MISMATCH,
-        Reason.INIT_FAILED,
-        Reason.LIBRARY_MISSING,
-        Reason.HUNG,
-        Reason.SLOW_START,
-        Reason.KILLED,
-        Reason.CRASHED,
-    }
-)
-"""Failures after which the list of GPUs is taken anew: what was there may be gone."""
-
 SHORT = {Reason.VRAM_SHORT: Skip.VRAM_SHORT, Reason.PEER_BUSY: Skip.PEER_BUSY}
 """Too little memory is free, of the second GPU for the last: what the gate could not read."""
 
@@ -336,9 +316,11 @@ class Pipeline:
         snapshot = self._board.read()
         measure = with_run(snapshot.measure, snapshot.gpus, report, due.uuid, after, flags, past)
         self._board.publish(measure=measure)
-        failure = None if due.device is None else report.failure  # the CPU's says nothing of GPUs
-        if failure is not None and failure.reason in LOOK_AGAIN:
-            self._inventory = None
+        failed = (
+            due.device is not None and report.failure is not None
+        )  # the CPU says nothing of GPUs
+        if failed and not self._launcher.has_context(due.uuid):
+            self._inventory = None  # it cost the child: what was there may be gone
 
     def _skip(
         self,

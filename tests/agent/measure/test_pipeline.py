@@ -183,7 +183,8 @@ async def test_large_probe_that_fails_runs_once_more_in_the_next_round(bench: Be
     [
         ("small small", {}, 1),
         ("small large large", {}, 3),
-        ("small small", {"broken": "device_lost"}, 3),  # at first, and after each loss
+        # At first, and after each loss.
+        ("small small", {"broken": "device_lost", "conditions": SPOILED}, 3),
         ("small small", {"broken": "verification_failed"}, 1),
         ("small small small", {"missed": True}, 3),
         ("small small", {"specs": SPECS[:1]}, 1),
