@@ -16,7 +16,7 @@ class State(StrEnum):
 
     CLOSED = "closed"  # everything
     OPEN = "open"  # nothing until the rest is over
-    HALF_OPEN = "half_open"  # one run: its end decides
+    HALF_OPEN = "half_open"  # one run after the other, until one decides
     STUCK = "stuck"  # nothing while a child that hung has not gone
 
 
@@ -24,10 +24,10 @@ class State(StrEnum):
 class Breaker:
     """Closed while ``streak`` is 0, else open until ``retry_at_s`` (monotonic), then half-open.
 
-    Half-open means one run is let through at a time (``trying``). What hung before (``subject``)
-    decides: it closes the breaker by ending, or opens it for twice as long by hanging again. Others
-    that end in between decide nothing, since they may never come to the call that hung: listing the
-    GPUs works on many a driver that hangs at the first launch.
+    While it is half-open, what hung before (``subject``) decides: it closes the breaker by ending,
+    or opens it for twice as long by hanging again. Others that end in between decide nothing, since
+    they may never come to the call that hung: listing the GPUs works on many a driver that hangs at
+    the first launch.
 
     A process in ``left`` hung and is still there, killed in vain or left alone: nothing is let
     through until it is gone, and its end is the news that the driver came back, so no rest follows.
@@ -37,7 +37,6 @@ class Breaker:
     retry_at_s: float = 0.0
     first_rest_s: float = FIRST_REST_S
     left: ProcessRef | None = None
-    trying: bool = False
     subject: str = ""
 
     def state(self, now_s: float) -> State:
@@ -46,20 +45,7 @@ class Breaker:
             return State.STUCK
         if self.streak == 0:
             return State.CLOSED
-        return State.HALF_OPEN if self.trying or now_s >= self.retry_at_s else State.OPEN
-
-    def allows(self, now_s: float) -> bool:
-        """Return whether one more piece of GPU work may start."""
-        state = self.state(now_s)
-        return state is State.CLOSED or (state is State.HALF_OPEN and not self.trying)
-
-    def begun(self) -> Breaker:
-        """Count the run that is let through while half-open; a closed one counts nothing."""
-        return replace(self, trying=self.streak > 0)
-
-    def clear_trying(self) -> Breaker:
-        """Let the next run through: the one before was not started, or has ended without a hang."""
-        return replace(self, trying=False)
+        return State.HALF_OPEN if now_s >= self.retry_at_s else State.OPEN
 
     def after_hang(
         self, now_s: float, subject: str = "", left: ProcessRef | None = None
@@ -83,7 +69,7 @@ class Breaker:
         """
         over = now_s >= self.retry_at_s + LONGEST_REST_S
         if self.streak and self.subject not in {"", subject} and not over:
-            return replace(self, trying=False)
+            return self
         return Breaker(first_rest_s=self.first_rest_s)
 
 

@@ -64,6 +64,7 @@ NOT_GIVEN_BACK = b"not given back: "
 INVENTORY_BUDGET_S = 10.0
 LIST_DEADLINE_S = 20.0
 LOCK_LOOK_S = 0.05
+SHUT = {State.OPEN: Skip.BREAKER_OPEN, State.STUCK: Skip.STUCK}
 WARNED = frozenset({Skip.BREAKER_OPEN, Skip.CONTEXTS_SPENT, Skip.CONTEXT_LOST})
 """Reasons that a person is told of and that do not hold them back."""
 
@@ -169,8 +170,8 @@ class Launcher:
         now_s = time.monotonic()
         if now_s < self.gpu_from_s:
             return self._until_then
-        if not self.breaker.allows(now_s):
-            return Skip.STUCK if self.breaker.state(now_s) is State.STUCK else Skip.BREAKER_OPEN
+        if (state := self.breaker.state(now_s)) in SHUT:
+            return SHUT[state]
         if gpu is None or self.contexts is None or self.has_context(gpu):
             return None
         if self.contexts.spent:
@@ -249,13 +250,7 @@ class Launcher:
             if isinstance(server, Failure):
                 return server, Note(), 0.0
             begun_s = time.monotonic()
-            if work.gpu:
-                self._set(self.breaker.begun())
-            try:
-                result, note = await self._ask(server, work, kind)
-            finally:
-                if work.gpu:  # one that is cancelled here decides nothing
-                    self._set(self.breaker.clear_trying())
+            result, note = await self._ask(server, work, kind)
             took_s = time.monotonic() - begun_s
             if outcome.spoils(result):
                 await self._end()

@@ -260,17 +260,25 @@ async def test_while_a_child_of_another_process_runs_none_is_started(tmp_path: P
         assert await refused(patient.run(spec(), Job("launch"))) is Skip.CHILD_RUNNING
 
 
-async def test_while_half_open_one_run_is_let_through_and_no_second(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [GOOD, "os.kill(os.getpid(), 14)"], ids=["good", "hangs"])
+async def test_while_half_open_one_run_decides_what_becomes_of_the_next(
+    tmp_path: Path, end: str
+) -> None:
     hung_once = Breaker(streak=1, retry_at_s=0.0)
-    trying = launcher(tmp_path, f"import time; time.sleep(0.2); {GOOD}", breaker=hung_once)
+    trying = launcher(tmp_path, f"import os, time; time.sleep(0.2); {end}", breaker=hung_once)
 
     both = (trying.run(spec(), Job("launch")) for _ in range(2))
     first, second = await asyncio.gather(*both, return_exceptions=True)
     assert isinstance(first, RunReport)
-    assert first.failure is None
-    assert isinstance(second, LaunchRefused)
-    assert second.skip is Skip.BREAKER_OPEN
-    assert trying.breaker == Breaker()
+    if end == GOOD:
+        assert isinstance(second, RunReport)
+        assert first.failure is second.failure is None
+        assert trying.breaker == Breaker()
+    else:
+        assert isinstance(second, LaunchRefused)
+        assert second.skip is Skip.BREAKER_OPEN
+        assert trying.breaker.streak == 2
+    trying.close()
 
 
 async def test_driver_that_lists_its_gpus_and_then_hangs_is_left_alone_for_longer(
@@ -392,19 +400,19 @@ def test_hangs_in_a_row_stop_gpu_work_for_five_minutes_doubling_to_an_hour() -> 
     for _ in range(6):
         breaker = breaker.after_hang(1000.0)
         rests.append(breaker.retry_at_s - 1000.0)
-        assert not breaker.allows(breaker.retry_at_s - 0.001)
-        assert breaker.allows(breaker.retry_at_s)
+        assert breaker.state(breaker.retry_at_s - 0.001) is State.OPEN
+        assert breaker.state(breaker.retry_at_s) is State.HALF_OPEN
     assert rests == [300, 600, 1200, 2400, 3600, 3600]
     closed = breaker.after_end(0.0)
-    assert closed.allows(0.0)
+    assert closed.state(0.0) is State.CLOSED
     assert closed.after_hang(0.0).retry_at_s == FIRST_REST_S
 
 
 def test_subject_that_hung_decides_unless_it_stays_away_for_the_longest_rest() -> None:
     opened = Breaker().after_hang(0.0, "launch")
-    listed = opened.begun().after_end(FIRST_REST_S, "inventory")
+    listed = opened.after_end(FIRST_REST_S, "inventory")
     assert listed.state(FIRST_REST_S) is State.HALF_OPEN
-    again = listed.begun().after_hang(FIRST_REST_S, "launch")
+    again = listed.after_hang(FIRST_REST_S, "launch")
     assert again.retry_at_s == FIRST_REST_S + 2 * FIRST_REST_S
     assert again.after_end(again.retry_at_s, "launch") == Breaker()
     over_s = FIRST_REST_S + LONGEST_REST_S
