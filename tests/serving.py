@@ -109,7 +109,7 @@ def agent(
         pipeline=cast(
             "Any",
             SimpleNamespace(
-                after_rounds=contextlib.nullcontext,
+                turn=contextlib.nullcontext(),
                 confirm=lambda *_: None,
                 job=lambda spec, *_: job_of(settings, spec),  # of the CPU's probes
             ),

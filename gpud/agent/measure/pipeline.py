@@ -33,7 +33,7 @@ from gpud.core.health import Health, Level
 from gpud.core.sample import Backend, Device, Inventory, Pace, ProbeSpec, Reason, Skip
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from gpud.agent.history.store import History
     from gpud.agent.measure.clocks import ClockWatch
@@ -85,10 +85,7 @@ class Pipeline:
         self._list_changed = False  # the last list was another than the one before
         self._late: set[tuple[str, str | None]] = set()  # probes by GPU, for the next round
         self._repeated: set[tuple[str, str | None]] = set()  # likewise, at its end
-        self._turn = asyncio.Lock()
-        self._turns = 0  # of rounds that run or wait
-        self._no_round = asyncio.Event()
-        self._no_round.set()
+        self.turn = asyncio.Lock()  # whoever waits gets it in the order of asking
 
     async def discover(self) -> None:
         """Ask the child which probes there are; a child that cannot say is asked again later."""
@@ -121,18 +118,14 @@ class Pipeline:
         """
         self._clock_watch.look(self._now())
         async with self._launcher.held():
-            async with self._round_turn():
+            async with self.turn:
                 turn = await self._on_cpu(rounds)
-            await self._launcher.grace()
-            async with self._round_turn():
+                if time.monotonic() >= self._launcher.gpu_from_s:
+                    await self._on_gpu(turn, rounds)
+                    return
+            await self._launcher.grace()  # others may have the CPU measured meanwhile
+            async with self.turn:
                 await self._on_gpu(turn, rounds)
-
-    @contextlib.asynccontextmanager
-    async def after_rounds(self) -> AsyncIterator[None]:
-        """Hold the turn for one run that a person wants, once no round is due."""
-        await self._no_round.wait()
-        async with self._turn:
-            yield
 
     def confirm(self, spec: ProbeSpec, uuid: str | None) -> None:
         """Run a probe in the next round if its last run failed: it has succeeded by hand since."""
@@ -143,18 +136,6 @@ class Pipeline:
         snapshot = self._board.read()
         state = snapshot.measure.probes.get(probe_key(snapshot.gpus, spec.name, uuid))
         return state is not None and state.report.failure is not None
-
-    @contextlib.asynccontextmanager
-    async def _round_turn(self) -> AsyncIterator[None]:
-        self._turns += 1
-        self._no_round.clear()
-        try:
-            async with self._turn:
-                yield
-        finally:
-            self._turns -= 1
-            if not self._turns:
-                self._no_round.set()
 
     async def _on_cpu(self, rounds: Rounds) -> Turn:
         """Run what measures the CPU, and give all that is due in this round."""

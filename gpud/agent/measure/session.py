@@ -67,7 +67,7 @@ REMEMBERED_S: Final = 30 * 86400.0
 
 
 class Session:
-    """One request. Runs of the schedule of ``pipeline`` go before each of its own."""
+    """One request. A round of ``pipeline`` that is due goes before the next run of its own."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class Session:
         begun_s, reported_s = time.monotonic(), 0.0
         while True:
             try:
-                turn = self._pipeline.after_rounds() if self._pipeline else nullcontext()
+                turn = self._pipeline.turn if self._pipeline else nullcontext()
                 async with turn:
                     if spec is None:
                         result: RunReport | Inventory

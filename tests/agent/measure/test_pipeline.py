@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -273,7 +274,9 @@ async def test_in_the_grace_of_a_boot_the_cpu_is_measured_and_the_gpu_at_its_end
 
         async def grace() -> None:
             during.extend(bench.calls())
+            pipeline._launcher.gpu_from_s = 0.0
 
+        pipeline._launcher.gpu_from_s = math.inf
         pipeline._launcher.grace = grace  # type: ignore[method-assign]
         await pipeline.round(Of(Pace.SMALL))
     assert during == ["--list", "begun", "run cpu_call None"]

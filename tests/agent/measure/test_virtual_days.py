@@ -155,7 +155,7 @@ class Machine:
             await asyncio.to_thread(self.run_by_hand)
         with self.clock.skipping():
             await asyncio.sleep(begun_s + for_s - time.monotonic())
-        async with agent.pipeline.after_rounds():
+        async with agent.pipeline.turn:
             stop.set()
             await asyncio.sleep(0)
         await life
