@@ -222,8 +222,8 @@ class Agent:
             self.board,
             first_after_s=retention.MEASURED_FIRST_S,
         )
-        every(CONTAINERS_S, "containers", pipeline.store_container_run, rests=False)
-        every(files.EVERY_S, "settings", self._look_at_settings, rests=False)
+        every(CONTAINERS_S, "containers", pipeline.store_container_run)
+        every(files.EVERY_S, "settings", self._look_at_settings)
 
     def _tasks(self) -> dict[str, Work]:
         """Name the tasks: the listener, consumers of queues, and the socket."""

@@ -100,11 +100,9 @@ class Schedule:
         self._retry_s = retry_s
         self._steady_s = steady_s
         self._broken: dict[str, str] = {}
-        self._resting: set[str] = set()
-        self._late: dict[str, datetime] = {}  # jobs that a pause made late, and when they may run
         self._scheduler = AsyncIOScheduler(timezone=MONOTONIC)
 
-    def every(  # noqa: PLR0913  # each is one choice for a job
+    def every(
         self,
         interval_s: float | Callable[[], float],
         name: str,
@@ -112,15 +110,11 @@ class Schedule:
         *args: object,
         jitter_ratio: float = 0.0,
         first_after_s: float = 0.0,
-        rests: bool = True,
     ) -> None:
         """Call ``job(*args)`` every ``interval_s``, give or take the jitter.
 
         A function as ``interval_s`` is asked at each run for the time to the next.
-        ``rests``: it is put off while the machine rests after a pause.
         """
-        if rests:
-            self._resting.add(name)
         self._scheduler.add_job(
             self._run_job,
             Every(interval_s, jitter_ratio),
@@ -135,7 +129,6 @@ class Schedule:
     async def _run_job(self, name: str, job: Work, *args: object) -> None:
         if task := asyncio.current_task():
             task.set_name(name)
-        self._late.pop(name, None)
         try:
             await job(*args)
         except asyncio.CancelledError:  # at the end; APScheduler would call it a failure
@@ -145,9 +138,6 @@ class Schedule:
             self._failed(name, error)
         else:
             self._recovered(name)
-        late = self._late.get(name)
-        if late is not None and late <= datetime.now(MONOTONIC):  # refused beside this run
-            await self._run_job(name, job, *args)
 
     async def task(self, name: str, work: Work) -> None:
         """Run a task until it returns; after a failure it is begun again."""
@@ -170,16 +160,15 @@ class Schedule:
         self._scheduler.start()
 
     def after_pause(self, paused_s: float, *, rest_s: float) -> None:
-        """Bring appointments nearer by the pause; what rests is not due before ``rest_s`` from now.
+        """Bring appointments nearer by the pause, and none nearer than ``rest_s`` from now.
 
+        A job that still runs then is not run again for it: a round has waited for the same moment.
         A machine that has just woken is no machine to measure: its GPU and Windows itself are
         still coming up.
         """
         earliest = datetime.now(MONOTONIC) + timedelta(seconds=rest_s)
-        for job in filter(None, map(self._scheduler.get_job, self._resting)):  # none after the end
+        for job in self._scheduler.get_jobs():  # none after the end
             due = job.next_run_time - timedelta(seconds=paused_s)
-            if due < earliest:
-                self._late[job.id] = earliest
             job.modify(next_run_time=max(due, earliest))
 
     def stop(self) -> None:

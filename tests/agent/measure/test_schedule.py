@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from apscheduler.events import EVENT_JOB_MAX_INSTANCES
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,27 +109,6 @@ async def test_end_logs_nothing_of_jobs_that_run_or_have_not_begun_and_a_pause_a
     assert '"error"' not in log
 
 
-async def test_a_run_that_goes_on_across_a_night_is_followed_by_the_one_that_was_missed() -> None:
-    schedule, begun = Schedule(Board(snapshots.bare())), asyncio.Semaphore(0)
-    refused, rested = asyncio.Event(), asyncio.Event()
-
-    async def job() -> None:
-        begun.release()
-        await rested.wait()
-
-    schedule.every(HOUR_S, "job", job)
-    schedule._scheduler.add_listener(lambda _: refused.set(), EVENT_JOB_MAX_INSTANCES)
-    schedule.start()
-    await asyncio.wait_for(begun.acquire(), LIMIT_S)
-    since = datetime.now(MONOTONIC)
-    schedule.after_pause(8 * HOUR_S, rest_s=0.0)
-    await asyncio.wait_for(refused.wait(), LIMIT_S)
-    rested.set()
-    await asyncio.wait_for(begun.acquire(), LIMIT_S)
-    assert_next(schedule, HOUR_S, since)
-    schedule.stop()
-
-
 def test_interval_may_change_from_one_run_to_the_next() -> None:
     intervals_s = [120.0]
     trigger = Every(lambda: intervals_s[-1], 0.0)
@@ -140,21 +118,17 @@ def test_interval_may_change_from_one_run_to_the_next() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first_after_s", "paused_s", "rests", "expected_s"),
+    ("first_after_s", "paused_s", "expected_s"),
     [
-        (60, 8 * HOUR_S, True, 10),  # what was missed comes after the rest
-        (50, 20, True, 30),  # what is not due yet is nearer by the pause
-        (50, HOUR_S, False, 50),
+        (60, 8 * HOUR_S, 10),  # what was missed comes after the rest
+        (50, 20, 30),  # what is not due yet is nearer by the pause
     ],
 )
-async def test_pause_brings_resting_jobs_nearer_and_no_others(
-    first_after_s: float,
-    paused_s: float,
-    rests: bool,  # noqa: FBT001  # a table
-    expected_s: float,
+async def test_pause_brings_jobs_nearer_and_none_into_the_rest(
+    first_after_s: float, paused_s: float, expected_s: float
 ) -> None:
     schedule, since = Schedule(Board(snapshots.bare())), datetime.now(MONOTONIC)
-    schedule.every(60, "job", Counted().run, first_after_s=first_after_s, rests=rests)
+    schedule.every(60, "job", Counted().run, first_after_s=first_after_s)
     schedule.start()
     schedule.after_pause(paused_s, rest_s=10)
     assert_next(schedule, expected_s, since)
