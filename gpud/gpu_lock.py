@@ -65,23 +65,18 @@ def take_lock(fd: int) -> bool:
     return True
 
 
-def note_holder(fd: int, holder: Holder | None) -> None:
-    """Write into the lock's file who has it now, for an agent that is started meanwhile.
+def note_holder(fd: int, process: ProcessRef | None, limit_s: float, what: str) -> None:
+    """Write into the lock's file that a child has it that ends within ``limit_s``.
 
+    For an agent that is started meanwhile. What the line said before is of a child that has ended.
     Errors: none; a full disk costs the line, and with it only what a later agent could tell.
     """
-    with contextlib.suppress(OSError):
-        os.ftruncate(fd, 0)
-        if holder is not None:
-            process = holder.process
-            line = f"{process.pid} {process.start_ticks} {holder.overdue_s:.3f} {holder.what}"
-            os.pwrite(fd, f"{line[: LONGEST_LINE - 1]}\n".encode(), 0)
-
-
-def note_child(fd: int, process: ProcessRef | None, limit_s: float, what: str) -> None:
-    """Write into the lock's file that a child has it that ends within ``limit_s``."""
     if process is not None:
-        note_holder(fd, Holder(process, time.monotonic() + limit_s + GOES_S, what))
+        overdue_s = time.monotonic() + limit_s + GOES_S
+        line = f"{process.pid} {process.start_ticks} {overdue_s:.3f} {what}"
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{line[: LONGEST_LINE - 1]}\n".encode(), 0)
 
 
 def lock_holder(fd: int) -> Holder | None:

@@ -183,7 +183,7 @@ def test_nvml_is_not_asked_beside_a_helper_that_stays_in_it(tmp_path: Path) -> N
     fd = gpu_lock.open_lock(path)
     assert capture.hang_of(of_home, None) is None
     assert gpu_lock.take_lock(fd)
-    gpu_lock.note_child(fd, processes.ref(os.getpid()), 60.0, "nvml")
+    gpu_lock.note_holder(fd, processes.ref(os.getpid()), 60.0, "nvml")
     assert f"process {os.getpid()} (nvml)" in str(capture.hang_of(of_home, None))
     os.close(fd)
 

@@ -87,14 +87,11 @@ def document(ran: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def taken_lock(gpud: Program, *, overdue_s: float = 3600.0) -> Iterator[int]:
+def taken_lock(gpud: Program, *, limit_s: float = 3600.0) -> Iterator[int]:
     """The agent's lock in the hands of this process, as a child of the agent has it."""
     fd = gpu_lock.open_lock(gpud.run_dir / "gpu.lock")
     assert gpu_lock.take_lock(fd)
-    me = processes.ref(os.getpid())
-    assert me is not None
-    holder = gpu_lock.Holder(me, time.monotonic() + overdue_s, "nbody on GPU-\x1b1")
-    gpu_lock.note_holder(fd, holder)
+    gpu_lock.note_holder(fd, processes.ref(os.getpid()), limit_s, "nbody on GPU-\x1b1")
     try:
         yield fd
     finally:
@@ -213,7 +210,7 @@ def test_a_child_that_does_not_go_away_is_not_waited_for_and_the_cpu_is_measured
     gpud: Program,
 ) -> None:
     driver(gpud)
-    with taken_lock(gpud, overdue_s=-1.0):
+    with taken_lock(gpud, limit_s=-10.0):
         ran = probe(gpud, "launch", "cpu_call")
     assert ran.returncode == 1
     assert re.search(r"cpu_call +call", ran.stdout)

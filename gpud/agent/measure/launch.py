@@ -35,13 +35,7 @@ from gpud.core.errors import WireError
 from gpud.core.progress import Note
 from gpud.core.report import ProcessRef
 from gpud.core.sample import Backend, Failure, Inventory, Job, ProbeSpec, Reason, RunReport, Skip
-from gpud.gpu_lock import (
-    Holder,
-    lock_holder,
-    note_holder,
-    open_lock,
-    take_lock,
-)
+from gpud.gpu_lock import lock_holder, note_holder, open_lock, take_lock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -303,7 +297,7 @@ class Launcher:
         leave = self._leave_hung and work.gpu
         deadline_s = max(work.budget_s * min(self._ratio, LEAVE_RATIO if leave else math.inf), 1.0)
         deadline_s += work.job.start_limit_s if work.gpu else 0
-        self._begin(server, work, time.monotonic() + deadline_s + self._grace_s)
+        self._begin(server, work, deadline_s)
         job = replace(work.job, progress_fd=server.memory.fileno(), alarm=not leave)
         question = json.dumps(asdict(job)).encode() + b"\n"
         try:
@@ -326,11 +320,11 @@ class Launcher:
         self._lost(server, work, failure, ended)
         return failure, note
 
-    def _begin(self, server: ServedChild, work: Work, overdue_s: float) -> None:
+    def _begin(self, server: ServedChild, work: Work, deadline_s: float) -> None:
         """Note the job that a child gets next, also for an agent that is started meanwhile."""
         os.pwrite(server.memory.fileno(), bytes(progress.DRAFT), 0)
-        if server.lock is not None and server.child.reference is not None:
-            note_holder(server.lock, Holder(server.child.reference, overdue_s, work.what))
+        if server.lock is not None:
+            note_holder(server.lock, server.child.reference, deadline_s, work.what)
         if work.gpu:
             server.driver = True
             if work.job.probe and server.gpu is None:
@@ -399,7 +393,6 @@ class Launcher:
             if time.monotonic() >= until_s:
                 raise LaunchRefused(Skip.CHILD_RUNNING)
             await asyncio.sleep(LOCK_LOOK_S)  # a flock held elsewhere gives no event to await
-        note_holder(fd, None)
         return True
 
     def _is_stuck(self, fd: int) -> bool:

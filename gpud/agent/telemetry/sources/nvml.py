@@ -269,7 +269,7 @@ class Nvml:
             raise self._failed(words, "spawn_failed", None) from error
         else:
             if lock is not None:
-                gpu_lock.note_child(lock, helper.reference, KILL_AFTER_S, NAME)
+                gpu_lock.note_holder(lock, helper.reference, KILL_AFTER_S, NAME)
             return helper
         finally:
             if lock is not None:
