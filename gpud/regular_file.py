@@ -1,7 +1,11 @@
-"""Reading of regular files that never waits: a pipe or a device in a file's place is an error."""
+"""Regular files, read without waiting and replaced as a whole.
+
+A pipe or a device in a file's place is an error.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -13,6 +17,8 @@ if TYPE_CHECKING:
 
 LARGEST = 64 << 10
 """Bytes that ``text`` reads, unless the caller says otherwise."""
+READABLE = 0o644
+"""Mode of a file that everybody may read."""
 
 
 class NotRegularError(OSError):
@@ -52,3 +58,23 @@ def text(path: str | Path, limit: int = LARGEST) -> str | None:
         return read(path, limit).decode(errors="replace")
     except OSError:
         return None
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Put ``content`` in place of ``path`` in one moment, for everybody to read.
+
+    A reader sees the old or the new. Errors: ``OSError``, and nothing is left of it.
+    """
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(fresh, flags, READABLE)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, READABLE)
+            file.write(content)
+        fresh.rename(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+        raise

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from gpud import logs, reports
+from gpud import logs, regular_file, reports
 from gpud.core.errors import AlreadyRunning, GpudError
 from gpud.core.text import escaped
 from gpud.install.places import SYSTEMD, UNIT, UNIT_ENABLED
@@ -146,7 +146,7 @@ def down(settings: Settings, *, docker: bool) -> Stopped:
     """
     with contextlib.suppress(OSError):
         files.directory(Path(settings.run_dir), 0o755)
-        files.replace(Path(settings.run_dir, lock.STOPPED), b"")
+        regular_file.replace(Path(settings.run_dir, lock.STOPPED), b"")
     return _stop(settings, docker=docker)
 
 

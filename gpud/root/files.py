@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from typing import TYPE_CHECKING
 
-from gpud import logs
+from gpud import logs, regular_file
+from gpud.regular_file import READABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-READABLE = 0o644
-
-
-def replace(path: Path, content: bytes, mode: int = READABLE) -> None:
-    """Put ``content`` in place of ``path`` in one moment; a reader sees the old or the new."""
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.unlink(missing_ok=True)
-    descriptor = os.open(
-        fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode
-    )
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, mode)
-        file.write(content)
-    fresh.rename(path)
 
 
 def directory(
@@ -90,13 +77,11 @@ def rotate(path: Path, largest: int) -> None:
             return
     except FileNotFoundError:
         return
-    try:
+    with contextlib.suppress(OSError):
         with path.open("rb") as log:
             log.seek(-largest, os.SEEK_END)  # its writer may have made it any size
             last = log.read(largest)
-        replace(path.with_name(f"{path.name}.1"), last)
-    except OSError:
-        path.with_name(f".{path.name}.1.new").unlink(missing_ok=True)
+        regular_file.replace(path.with_name(f"{path.name}.1"), last)
     os.truncate(path, 0)
 
 

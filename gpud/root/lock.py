@@ -6,6 +6,7 @@ import fcntl
 import os
 from typing import TYPE_CHECKING
 
+from gpud import regular_file
 from gpud.core.errors import AlreadyRunning
 from gpud.reports import supervisor
 from gpud.root import files, process
@@ -70,4 +71,4 @@ def _write_pid(run_dir: Path) -> None:
     me = process.ref(os.getpid())
     if me is None:  # /proc is not mounted
         raise FileNotFoundError("/proc/self/stat")
-    files.replace(run_dir / "root.pid", f"{me.pid} {me.start_ticks}\n".encode())
+    regular_file.replace(run_dir / "root.pid", f"{me.pid} {me.start_ticks}\n".encode())

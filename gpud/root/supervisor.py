@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 import gpud
+from gpud import regular_file
 from gpud.core import wire
 from gpud.core.clock import Backoff
 from gpud.core.errors import AlreadyRunning
@@ -296,7 +297,7 @@ class Supervisor:
             return
         if not self._restore_directories():
             return
-        files.replace(self._path, wire.encode(status))
+        regular_file.replace(self._path, wire.encode(status))
         self._reported, self._next_beat_s = status, now_s + report.BEAT_S
         for name in ("dockerd.log", "agent.log", "root.err"):  # structlog rotates the others
             files.rotate(Path(self.settings.log_dir, name), LARGEST_LOG)

@@ -198,7 +198,7 @@ def test_settings_that_only_root_can_read_are_named_with_the_fix_by_every_verb()
 
 def test_agent_without_a_status_is_starting_or_has_a_reason() -> None:
     with program() as gpud:
-        (gpud.run_dir / "agent/agent.tmp").mkdir(parents=True)  # nothing can be written there
+        (gpud.run_dir / "agent/.agent.json.new").mkdir(parents=True)  # nothing can be written there
         gpud.run_dir.chmod(0o755)
         gpud.start()
         until(gpud.agent_pid, "an agent")
@@ -206,11 +206,11 @@ def test_agent_without_a_status_is_starting_or_has_a_reason() -> None:
         assert ran.returncode == 3
         assert ran.stdout.startswith("gpud runs, and its agent is starting")
         health = gpud.health("status_file", 2, "not_written")
-        assert "agent.tmp" in health["detail"]
+        assert ".agent.json.new" in health["detail"]
         assert health["fix"]
         gpud.more_runs(count=3)
         log = (gpud.home / "var/log/gpud/agent/agent.log").read_text()
         assert log.count("cannot write") == 1
-        (gpud.run_dir / "agent/agent.tmp").rmdir()
+        (gpud.run_dir / "agent/.agent.json.new").rmdir()
         gpud.health("status_file", 0)
         assert gpud.cli("status").returncode != 3

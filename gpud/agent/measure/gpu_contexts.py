@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME: Final = "contexts.json"
-MODE: Final = 0o644
 OF_A_ROUND: Final = 2
 """Contexts of a round on one GPU, within a budget: one, and one more after it was lost."""
 
@@ -103,17 +102,14 @@ class GpuContexts:
             self._keep(replace(self._count, last_mono_s=last_mono_s))
 
     def _keep(self, count: Count) -> None:
-        """Write the file and rename it into place, for the folder's owner alone.
+        """Write the file, for the folder's owner alone.
 
         Root leaves no file of its own where the agent writes.
         """
         self._count = count
-        temporary = self._path.with_suffix(".new")
         with contextlib.suppress(OSError):
             if self._path.parent.stat().st_uid == os.geteuid():
-                temporary.write_bytes(msgspec.json.encode(count) + b"\n")
-                temporary.chmod(MODE)
-                temporary.rename(self._path)
+                regular_file.replace(self._path, msgspec.json.encode(count) + b"\n")
 
 
 def _stored(path: Path, boot_id: str) -> Count:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpud import settings_files
-from gpud.agent import whole_file
+from gpud import regular_file, settings_files
 from gpud.agent.state import runs, status
 from gpud.agent.state.snapshot import RootState
 from gpud.agent.ticks import TICK_S, to_tick_s
@@ -129,10 +128,10 @@ async def _write_status(path: Path, short: Path, board: Board, now: Callable[[],
         document = status.document(board.read(), now=now())
         at_s = document.written_s
         try:
-            whole_file.replace(path, msgspec.json.encode(document) + b"\n")
+            regular_file.replace(path, msgspec.json.encode(document) + b"\n")
             line = f"{headline.is_problem(document):d} {headline.short(document)}"
             if line != last or not 0 <= at_s - last_s < SHORT_S:
-                whole_file.replace(short, f"{at_s:.0f} {line}\n".encode())
+                regular_file.replace(short, f"{at_s:.0f} {line}\n".encode())
                 last, last_s = line, at_s
         except OSError as error:
             words = f"cannot write {error.filename or path}: {error.strerror}"

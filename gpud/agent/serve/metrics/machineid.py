@@ -13,7 +13,6 @@ from pathlib import Path
 import structlog
 
 from gpud import regular_file
-from gpud.agent import whole_file
 from gpud.agent.serve.metrics.families import clean
 
 NAME = "machine-id"
@@ -43,5 +42,5 @@ def _read(path: Path) -> str | None:
 
 def _made(path: Path) -> str:
     made = secrets.token_hex(16)
-    whole_file.replace(path, f"{made}\n".encode())  # read by what ships the metrics
+    regular_file.replace(path, f"{made}\n".encode())  # read by what ships the metrics
     return made
