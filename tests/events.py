@@ -34,7 +34,6 @@ from gpud.document.machine import ListedGpu
 from gpud.document.runs import RecentSeries
 
 if TYPE_CHECKING:
-    from gpud.agent.measure.breaker import Standing
     from gpud.agent.regression.detector import StreamStanding
     from gpud.agent.serve.refusals import Refused
     from gpud.agent.state.board import Board
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from gpud.core.report import RootReport
     from gpud.core.sample import Absent, Flag, Inventory, ProbeSpec, RunReport, Skip, Unit
     from gpud.core.streams import StreamKey
-    from gpud.document.machine import ChangeReport, Expected, StoreSize
+    from gpud.document.machine import BreakerReport, ChangeReport, Expected, StoreSize
 
 Event: TypeAlias = Callable[[Snapshot], Snapshot]
 STATES = {
@@ -166,7 +165,7 @@ def run_skipped(  # noqa: PLR0917  # a skip, and where and when it was
     return apply
 
 
-def breaker_changed(standing: Standing, now_s: float) -> Event:
+def breaker_changed(standing: BreakerReport, now_s: float) -> Event:
     return lambda snapshot: _published(
         snapshot, now_s, measure=replace(snapshot.measure, breaker=standing)
     )

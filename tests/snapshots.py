@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from gpud.agent.measure.breaker import Standing, State
+from gpud.agent.measure.breaker import State
 from gpud.agent.measure.pace import Beat
 from gpud.agent.serve.refusals import Refused
 from gpud.agent.state.snapshot import PaceState, Snapshot
@@ -53,7 +53,7 @@ from gpud.core.sample import (
 from gpud.core.stats import LATENCY_BOUNDS_S
 from gpud.core.streams import StreamKey
 from gpud.document.alerts import FaultReport
-from gpud.document.machine import ChangeReport, StoreSize
+from gpud.document.machine import BreakerReport, ChangeReport, StoreSize
 from tests import standings
 from tests.events import (
     Event,
@@ -365,7 +365,7 @@ def full() -> Snapshot:
         ran(RunReport("copy", Backend.CUDA, DEVICE, failure=broken)),
         run_skipped("triad", Skip.CHILD_RUNNING, wall_s),
         breaker_changed(
-            Standing(
+            BreakerReport(
                 State.OPEN,
                 since_s=wall_s,
                 hangs=2,

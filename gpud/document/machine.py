@@ -100,15 +100,19 @@ class ComparisonReport(msgspec.Struct, frozen=True):
 
 
 class BreakerReport(msgspec.Struct, frozen=True):
-    """State of the breaker: what hung, and when GPU work is tried again."""
+    """State of the breaker: what hung, and when GPU work is tried again.
+
+    Units: ``since_s`` and ``retry_s`` are Unix times. ``retry_s`` is None where no clock decides:
+    closed, half-open, and stuck, which ends when ``process`` does.
+    """
 
     state: str = ""
     since_s: float | None = None
-    hangs: int = 0
+    hangs: int = 0  # in a row
     retry_s: float | None = None
-    process: ProcessRef | None = None
-    what: str | None = None
-    detail: str | None = None
+    process: ProcessRef | None = None  # the one that does not go away
+    what: str | None = None  # what it was doing: "launch on GPU-..."
+    detail: str | None = None  # in words: the evidence
     fix: str | None = None
 
 

@@ -57,7 +57,7 @@ class Outcome:
     """What a launcher made of one hang."""
 
     report: RunReport
-    state: State
+    state: str
     refused: Skip | None
     spawned: int
 

@@ -67,7 +67,7 @@ class StateBoard(Board):
 
     def __init__(self) -> None:
         super().__init__(snapshots.bare())
-        self.states: list[State] = []
+        self.states: list[str] = []
 
     def publish(self, **states: Unpack[States]) -> None:
         super().publish(**states)
@@ -84,7 +84,7 @@ class Agent:
         self.launcher = Launcher(lock, board=self.board, grace_s=0.3, patience_s=0.3, **options)
 
     @property
-    def state(self) -> State:
+    def state(self) -> str:
         return self.launcher.standing.state
 
     @property

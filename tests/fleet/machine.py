@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 from prometheus_client.utils import floatToGoString
 
-from gpud.agent.measure.breaker import Standing, State
+from gpud.agent.measure.breaker import State
 from gpud.agent.serve.metrics.collector import Format, SnapshotCollector
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.clock import Instant
@@ -17,7 +17,7 @@ from gpud.core.health import Level
 from gpud.core.report import KernelLogReport
 from gpud.core.sample import Absent, Backend, Inventory, Pace, ProbeSpec, Reading, RunReport
 from gpud.core.settings import parse
-from gpud.document.machine import StoreSize
+from gpud.document.machine import BreakerReport, StoreSize
 from tests import snapshots, standings
 from tests.events import (
     Event,
@@ -80,7 +80,7 @@ class Machine:
         self._fold(
             probes_listed(world.SPECS, {}, wall_s),
             inventory_taken(Inventory((self._device,), "12.8"), wall_s),
-            breaker_changed(Standing(State.CLOSED), wall_s),
+            breaker_changed(BreakerReport(State.CLOSED), wall_s),
             health_set("store", Level.OK, wall_s),
             health_set("http", Level.OK, wall_s),
             health_set("agent", Level.OK, wall_s),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from gpud.core.report import ProcessRef
+from gpud.document.machine import BreakerReport
 
 FIRST_REST_S = 300.0
 LONGEST_REST_S = 3600.0
@@ -73,35 +74,13 @@ class Breaker:
         return Breaker(first_rest_s=self.first_rest_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """State of the breaker, as it is published.
+def report(breaker: Breaker, before: BreakerReport, now_s: float, wall_s: float) -> BreakerReport:
+    """Return the state of a breaker at a moment of both clocks, as it is published.
 
-    Units: ``since_s`` and ``retry_s`` are Unix times. ``retry_s`` is None where no clock decides:
-    closed, half-open, and stuck, which ends when ``process`` does.
+    What hung, the evidence and the fix are not the breaker's.
     """
-
-    state: State = State.CLOSED
-    since_s: float | None = None
-    hangs: int = 0  # in a row
-    retry_s: float | None = None
-    process: ProcessRef | None = None  # the one that does not go away
-    what: str | None = None  # what it was doing: "launch on GPU-..."
-    detail: str | None = None  # in words: the evidence
-    fix: str | None = None
-
-    def explained(self, what: str | None, detail: str | None, fix: str) -> Standing:
-        """Add what hung, the evidence, and what helps while nothing is let through."""
-        if self.state is State.CLOSED:
-            return self
-        shut = self.state in {State.OPEN, State.STUCK}
-        return replace(self, what=what, detail=detail, fix=fix if shut else None)
-
-
-def standing(breaker: Breaker, before: Standing, now_s: float, wall_s: float) -> Standing:
-    """Return the state of a breaker at a moment of both clocks."""
     state = breaker.state(now_s)
-    return Standing(
+    return BreakerReport(
         state=state,
         since_s=before.since_s if state is before.state else wall_s,
         hangs=breaker.streak,

@@ -27,7 +27,7 @@ import structlog
 
 from gpud.agent import children
 from gpud.agent.measure import outcome
-from gpud.agent.measure.breaker import Breaker, Standing, State, standing
+from gpud.agent.measure.breaker import Breaker, State, report
 from gpud.agent.measure.served import INVENTORY, ServedChild, Work
 from gpud.core import progress, wire
 from gpud.core.advice import Platform, Situation, worded, words
@@ -35,6 +35,7 @@ from gpud.core.errors import WireError
 from gpud.core.progress import Note
 from gpud.core.report import ProcessRef
 from gpud.core.sample import Backend, Failure, Inventory, Job, ProbeSpec, Reason, RunReport, Skip
+from gpud.document.machine import BreakerReport
 from gpud.gpu_lock import lock_holder, note_holder, open_lock, take_lock
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Launcher:
     ) -> None:
         self.lock_path = lock_path
         self.breaker = breaker or Breaker()
-        self.standing = Standing()
+        self.standing = BreakerReport(State.CLOSED)
         self._board = board
         self._command = tuple(command)
         self._patience_s = patience_s
@@ -431,9 +432,12 @@ class Launcher:
     def _set(self, breaker: Breaker, *, what: str | None = None, detail: str | None = None) -> None:
         """Change the breaker and publish it; what hung stays until something else does."""
         self.breaker, before, now_s = breaker, self.standing, time.monotonic()
-        fix = words(Situation.HUNG, self._platform)
-        after = standing(breaker, before, now_s, time.time())
-        self.standing = after.explained(what or before.what, detail or before.detail, fix)
+        after = report(breaker, before, now_s, time.time())
+        if after.state is not State.CLOSED:
+            what, detail = what or before.what, detail or before.detail
+            fix = words(Situation.HUNG, self._platform) if after.state in SHUT else None
+            after = msgspec.structs.replace(after, what=what, detail=detail, fix=fix)
+        self.standing = after
         if self._rest is not None:
             self._rest.cancel()
             self._rest = None

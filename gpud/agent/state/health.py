@@ -24,8 +24,8 @@ from gpud.words import because
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gpud.agent.measure.breaker import Standing
     from gpud.agent.state.snapshot import Snapshot
+    from gpud.document.machine import BreakerReport
 
 REPEATED: Final = 4
 """From so many lines on the channel itself is broken: one lost message makes up to three lines, one
@@ -34,7 +34,7 @@ for each function that it passes through.
 GATE_FIX: Final = (
     "close what uses the GPU until the next round of probes, or change [gate] in gpud.toml"
 )
-BREAKER: Final = {
+BREAKER: Final[dict[str, tuple[Level, str]]] = {
     State.OPEN: (Level.FAILED, "hung"),
     State.HALF_OPEN: (Level.DEGRADED, "tried_again"),
     State.STUCK: (Level.FAILED, "stuck"),
@@ -181,7 +181,7 @@ def _containers(snapshot: Snapshot) -> Health | None:
     return containers.health(report, snapshot.root.comparison, has_gpu=has_gpu)
 
 
-def _kernel_words(snapshot: Snapshot, standing: Standing) -> str | None:
+def _kernel_words(snapshot: Snapshot, standing: BreakerReport) -> str | None:
     """Return the kernel's last word of trouble, where it may be about this hang."""
     report = None if snapshot.root.report is None else snapshot.root.report.kernel_log
     last = None if report is None else report.last
@@ -198,7 +198,7 @@ def _with_known_faults(snapshot: Snapshot, words: str, fix: str | None) -> tuple
     return words, "; ".join(fixes) or None
 
 
-def _words(standing: Standing, kernel: str | None) -> str:
+def _words(standing: BreakerReport, kernel: str | None) -> str:
     """Put together what hung, how often, and when it is tried again."""
     parts = [standing.detail or standing.what or "a driver call hung"]
     if standing.hangs > 1:

@@ -22,7 +22,6 @@ from gpud.core import clock
 from gpud.core.health import Health, Level
 
 if TYPE_CHECKING:
-    from gpud.agent.measure.breaker import Standing
     from gpud.agent.regression.detector import StreamStanding
     from gpud.agent.serve.refusals import Refused
     from gpud.core.alerts import Alert, SinkState
@@ -30,7 +29,14 @@ if TYPE_CHECKING:
     from gpud.core.sample import Buckets, Flag, Inventory, ProbeSpec, RunReport
     from gpud.core.streams import StreamKey
     from gpud.document.alerts import FaultReport
-    from gpud.document.machine import ChangeReport, ComparisonReport, Expected, ListedGpu, StoreSize
+    from gpud.document.machine import (
+        BreakerReport,
+        ChangeReport,
+        ComparisonReport,
+        Expected,
+        ListedGpu,
+        StoreSize,
+    )
     from gpud.document.runs import PutOff, RecentSeries
 
 ALLOWANCE_S: Final = 30.0
@@ -90,7 +96,7 @@ class MeasureState(Struct, frozen=True):
     flagged: Mapping[tuple[str, str], int] = {}  # runs, by Flag
     latencies: Mapping[tuple[int, str], Buckets] = {}  # (gpu, mode)
     recent: tuple[RecentSeries, ...] = ()
-    breaker: Standing | None = None  # None until the launcher has looked
+    breaker: BreakerReport | None = None  # None until the launcher has looked
     gpu_seconds: float = 0.0
     vram_peak_bytes: int | None = None  # the most one run of a probe took
     pinned_peak_bytes: int | None = None

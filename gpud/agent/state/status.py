@@ -15,7 +15,6 @@ from gpud.core import telemetry
 from gpud.core.sample import plain
 from gpud.document.alerts import AlertReport
 from gpud.document.machine import (
-    BreakerReport,
     ContextsReport,
     Counters,
     CudaReport,
@@ -56,7 +55,7 @@ def document(snapshot: Snapshot, *, now: Instant) -> Status:
         root=snapshot.root.report,
         containers=snapshot.root.comparison,
         gpus=snapshot.gpus,
-        breaker=optional(BreakerReport, measure.breaker),
+        breaker=measure.breaker,
         contexts=_contexts(snapshot),
         changes=changes.latest,
         expected=changes.expected,

@@ -21,7 +21,7 @@ from gpud.agent.alerts.functions import (
     SavedFunctions,
     Subject,
 )
-from gpud.agent.measure.breaker import Standing, State
+from gpud.agent.measure.breaker import State
 from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.clock import Instant
@@ -38,6 +38,7 @@ from gpud.core.sample import (
     RunReport,
     Unit,
 )
+from gpud.document.machine import BreakerReport
 from tests.events import (
     Event,
     breaker_changed,
@@ -144,7 +145,7 @@ class Machine:
         return self
 
     def breaker(self, state: State) -> Machine:
-        standing = Standing(state, since_s=self.now.wall_s, hangs=1)
+        standing = BreakerReport(state, since_s=self.now.wall_s, hangs=1)
         self.post(breaker_changed(standing, self.now.wall_s))
         return self.pass_s(120)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def made(folder: Path, library: Path, **job: Any) -> tuple[RunReport, State]:
+def made(folder: Path, library: Path, **job: Any) -> tuple[RunReport, str]:
     """One run of the launch probe on a stand-in, and the breaker's state after it."""
     launcher = Launcher(folder / "gpu.lock")
 

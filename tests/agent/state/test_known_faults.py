@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import structs
 
-from gpud.agent.measure.breaker import Standing, State
+from gpud.agent.measure.breaker import State
 from gpud.agent.state.board import Board
 from gpud.agent.state.known_faults import NEAR_S, KnownFaultWatch
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.report import FaultTrace, KernelLogReport
 from gpud.core.sample import Backend, Failure, Inventory, Reading, Reason, RunReport
+from gpud.document.machine import BreakerReport
 from tests import snapshots
 from tests.events import (
     breaker_changed,
@@ -149,7 +150,7 @@ def test_trace_near_the_beginning_of_a_failure_is_its_likely_cause_while_it_last
 ) -> None:
     machine = Machine()
     machine.traces(at_s, VA)
-    stuck = Standing(State.STUCK, since_s=AT_S, what="launch on GPU-1", fix="wsl --shutdown")
+    stuck = BreakerReport(State.STUCK, since_s=AT_S, what="launch on GPU-1", fix="wsl --shutdown")
     for round_s in (AT_S, AT_S + 600):
         machine.run(HUNG, round_s)
         fault = machine.faults()[VA]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import structs
 
-from gpud.agent.measure.breaker import Standing, State
+from gpud.agent.measure.breaker import State
 from gpud.agent.state import files
 from gpud.agent.state.board import Board
 from gpud.agent.state.containers import ContainerVerdict
@@ -31,6 +30,7 @@ from gpud.core.report import (
     ToolkitState,
 )
 from gpud.core.sample import Backend, Failure, Inventory, Reason, RunReport, Unit
+from gpud.document.machine import BreakerReport
 from tests import snapshots
 from tests.events import Event, breaker_changed, folded, inventory_taken, root_read, run_finished
 
@@ -269,7 +269,7 @@ def test_a_fault_holds_while_a_new_dockerd_was_not_asked_yet_and_ends_with_the_i
     assert gone.health["containers"].level is Level.OK
 
 
-STUCK = Standing(
+STUCK = BreakerReport(
     State.STUCK,
     since_s=1000.0,
     hangs=2,
@@ -278,7 +278,7 @@ STUCK = Standing(
     detail="launch on GPU-1: process 4711 does not go away (state D)",
     fix="wsl --shutdown",
 )
-OPEN = replace(STUCK, state=State.OPEN, process=None, retry_s=1600.0, detail="no answer")
+OPEN = structs.replace(STUCK, state=State.OPEN, process=None, retry_s=1600.0, detail="no answer")
 LOST_MESSAGE = KernelTrouble(
     "message_lost", "dxgvmb_send_create_process: create_process failed -75", 990.0
 )
@@ -290,7 +290,7 @@ def with_kernel_log(log: KernelLogReport | None, snapshot: Snapshot | None = Non
     return root_read(report, None, 1001.0)(snapshot or snapshots.bare())
 
 
-def gpu(standing: Standing, snapshot: Snapshot | None = None) -> Health:
+def gpu(standing: BreakerReport, snapshot: Snapshot | None = None) -> Health:
     return breaker_changed(standing, 1001.0)(snapshot or snapshots.bare()).health["gpu"]
 
 
@@ -305,7 +305,9 @@ def gpu(standing: Standing, snapshot: Snapshot | None = None) -> Health:
         ),
         (OPEN, Level.FAILED, "hung", ("tried again 10 min after that",)),
         (
-            Standing(State.HALF_OPEN, 1000.0, 1, what="launch on GPU-1", detail="it is free again"),
+            BreakerReport(
+                State.HALF_OPEN, 1000.0, 1, what="launch on GPU-1", detail="it is free again"
+            ),
             Level.DEGRADED,
             "tried_again",
             ("it is free again; launch is tried in the next round",),
@@ -314,7 +316,7 @@ def gpu(standing: Standing, snapshot: Snapshot | None = None) -> Health:
     ids=["stuck", "open", "half open"],
 )
 def test_a_gpu_that_hangs_says_why_and_what_comes_next(
-    standing: Standing, level: Level, reason: str, words: tuple[str, ...]
+    standing: BreakerReport, level: Level, reason: str, words: tuple[str, ...]
 ) -> None:
     health = gpu(standing)
     assert (health.level, health.reason, health.fix) == (level, reason, standing.fix)
