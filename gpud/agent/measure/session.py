@@ -48,11 +48,9 @@ from gpud.words import because
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
-    from typing import Unpack
 
     from gpud.agent.measure.launch import Launcher
     from gpud.agent.measure.pipeline import Pipeline
-    from gpud.agent.state.board import States
     from gpud.core.sample import Device, Job, ProbeSpec
     from gpud.core.settings import Settings
     from gpud.requests import ProbeLine, ProbeRequest
@@ -309,16 +307,9 @@ async def _no_gpu(settings: Settings, inventory: Inventory) -> str | None:
         library_configured=bool(settings.cuda.library or settings.nvml.library),
     )
     changes, measure = ChangesState(expected), MeasureState(inventory=inventory)
-    board = _UnpublishedBoard(Snapshot(machine, measure=measure, changes=changes))
+    board = Board(Snapshot(machine, measure=measure, changes=changes))
     source = dxg.create(SourceContext(settings, board, now, Path(settings.run_dir, "agent")))
     answer = await source.collect()
     telemetry = Telemetry({dxg.NAME: answer})
     nothing = nothing_expected(replace(board.read(), telemetry=telemetry))
     return None if nothing is None else nothing.detail
-
-
-class _UnpublishedBoard(Board):
-    """State that nobody reads: no change of it is kept or logged."""
-
-    def publish(self, **states: Unpack[States]) -> None:
-        """Publish nothing."""
