@@ -7,7 +7,7 @@ Source: the telemetry that can be asked at any moment (NVML), and ``sys/class/po
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,16 +56,11 @@ FIELDS_OF_A_RUN = frozenset({"uuid", "throttle_reasons", *_READ})
 
 
 @dataclass(frozen=True, slots=True)
-class Power:
-    """The machine's power. ``None``: nobody says; a desktop usually has no supply to ask."""
-
-    ac: bool | None = None
-    battery_ratio: float | None = None  # of what the batteries hold when full, 1 is full
-
-
-@dataclass(frozen=True, slots=True)
 class Conditions:
-    """One moment. ``None`` is not known; ``unread`` says why nothing of the GPU is."""
+    """One moment. ``None`` is not known; ``unread`` says why nothing of the GPU is.
+
+    A desktop usually has no power supply to ask.
+    """
 
     clock_sm_hertz: float | None = None
     clock_memory_hertz: float | None = None
@@ -80,7 +75,7 @@ class Conditions:
     memory_free_bytes: float | None = None
     throttle_reasons: frozenset[str] | None = None
     ac: bool | None = None
-    battery_ratio: float | None = None
+    battery_ratio: float | None = None  # of what the batteries hold when full, 1 is full
     unread: str | None = None  # a reason of the telemetry's, "hung"
 
 
@@ -101,16 +96,16 @@ class Observer:
         """
         power = parsed(supplies(self._supplies))
         if uuid is None:
-            return Conditions(ac=power.ac, battery_ratio=power.battery_ratio)
+            return power
         try:
             readings = await self._gpus.look(self._patience_s)
         except TelemetryError as error:
-            return Conditions(ac=power.ac, battery_ratio=power.battery_ratio, unread=error.reason)
+            return replace(power, unread=error.reason)
         return of(readings, uuid, power)
 
 
-def of(readings: Sequence[Reading], uuid: str, power: Power) -> Conditions:
-    """Take one GPU's readings out of a collection, by its UUID: indices are not comparable."""
+def of(readings: Sequence[Reading], uuid: str, power: Conditions) -> Conditions:
+    """Add one GPU's readings of a collection, by its UUID: indices are not comparable."""
     index = next((r.gpu for r in readings if _is_uuid(r, uuid)), None)
     values = {
         reading.field: reading.value
@@ -120,11 +115,10 @@ def of(readings: Sequence[Reading], uuid: str, power: Power) -> Conditions:
     numbers: dict[str, Any] = {
         name: float(value) for name in _READ if isinstance(value := values.get(name), float | int)
     }
-    return Conditions(
+    return replace(
+        power,
         **numbers,
         throttle_reasons=_words(values.get("throttle_reasons")),
-        ac=power.ac,
-        battery_ratio=power.battery_ratio,
         unread="no_such_gpu" if index is None else None,
     )
 
@@ -185,7 +179,7 @@ def _facts(place: Path) -> dict[str, str]:
     return facts
 
 
-def parsed(supplies: Mapping[str, Mapping[str, str]]) -> Power:
+def parsed(supplies: Mapping[str, Mapping[str, str]]) -> Conditions:
     """Say whether the machine runs on mains, and how full its batteries are.
 
     Where sources contradict each other, the sign of power that flows in wins.
@@ -196,7 +190,7 @@ def parsed(supplies: Mapping[str, Mapping[str, str]]) -> Power:
     plugs = [f for f in own if f.get("type") not in _STORES and "online" in f]
     charge = [ratio for f in batteries if (ratio := _ratio(f.get("capacity", ""))) is not None]
     full = sum(charge) / len(charge) if charge else None
-    return Power(_ac(batteries, plugs), full)
+    return Conditions(ac=_ac(batteries, plugs), battery_ratio=full)
 
 
 def _ac(batteries: list[Mapping[str, str]], plugs: list[Mapping[str, str]]) -> bool | None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.measure import conditions
-from gpud.agent.measure.conditions import SUPPLY_FILES, Conditions, Observer, Power, parsed
+from gpud.agent.measure.conditions import SUPPLY_FILES, Conditions, Observer, parsed
 from gpud.agent.telemetry.sources.nvml import HELPER
 from gpud.core.sample import Absent, Condition, Reading
 from tests.agent.telemetry.nvml_source import PATIENCE_S, telling
@@ -85,7 +85,7 @@ async def test_without_nvml_the_reason_stands_and_the_cpu_asks_no_driver(sysroot
     assert await looked(sysroot, missing, None, command=("/bin/false",)) == [Conditions(ac=True)]
 
 
-ON_MAINS = Power(ac=True, battery_ratio=0.9)
+ON_MAINS = Conditions(ac=True, battery_ratio=0.9)
 
 
 def of_gpu(index: int, **fields: float | str | Absent) -> tuple[Reading, ...]:
@@ -124,7 +124,7 @@ def test_conditions_are_named_after_their_moment_and_read_back_without_the_charg
 
 def test_uuid_that_is_withheld_is_no_gpus() -> None:
     readings = of_gpu(0, uuid=Absent.UNSUPPORTED, pstate=0.0)
-    assert conditions.of(readings, "unsupported", Power()) == Conditions(unread="no_such_gpu")
+    assert conditions.of(readings, "unsupported", Conditions()) == Conditions(unread="no_such_gpu")
 
 
 values = st.one_of(st.floats(allow_nan=False), st.text(max_size=5), st.sampled_from(Absent))
@@ -133,7 +133,7 @@ fields = st.sampled_from(["uuid", "pstate", "throttle_reasons", "memory_free_byt
 
 @given(st.lists(st.builds(Reading, st.integers(0, 3), fields, values, st.just("nvml"))))
 def test_conditions_of_any_readings_can_be_stored(readings: list[Reading]) -> None:
-    named = conditions.named("before", conditions.of(readings, "GPU-a", Power()))
+    named = conditions.named("before", conditions.of(readings, "GPU-a", Conditions()))
     assert all(isinstance(value, str | float | bool) for value in named.values())
     assert all(not isinstance(value, Absent) for value in named.values())
 
