@@ -45,9 +45,9 @@ class Count(msgspec.Struct, frozen=True):
 class GpuContexts:
     """Counts contexts and rounds of this boot. ``budget``: contexts of one boot, None for any.
 
-    Who may not write the file counts in memory alone. The agent counts what it makes, and `gpud
-    probe` where no agent runs. What a probe counts beside an agent that starts meanwhile is lost: a
-    budget 100 below the least number that was reported bears that.
+    Who may not write the file, or does not know the boot, counts in memory alone. The agent counts
+    what it makes, and `gpud probe` where no agent runs. What a probe counts beside an agent that
+    starts meanwhile is lost: a budget 100 below the least number that was reported bears that.
     """
 
     def __init__(self, folder: Path, boot_id: str, budget: int | None) -> None:
@@ -108,7 +108,7 @@ class GpuContexts:
         """
         self._count = count
         with contextlib.suppress(OSError):
-            if self._path.parent.stat().st_uid == os.geteuid():
+            if count.boot_id and self._path.parent.stat().st_uid == os.geteuid():
                 regular_file.replace(self._path, msgspec.json.encode(count) + b"\n")
 
 
@@ -116,6 +116,6 @@ def _stored(path: Path, boot_id: str) -> Count:
     """Read the count of this boot; a new one where there is none, or it is damaged."""
     with contextlib.suppress(msgspec.DecodeError):
         count = msgspec.json.decode(regular_file.text(path) or "", type=Count)
-        if boot_id and count.boot_id == boot_id:
+        if count.boot_id == boot_id:
             return count
     return Count(boot_id)

@@ -20,6 +20,7 @@ import os
 import sys
 import time
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,6 +29,7 @@ import structlog
 from gpud.agent import children
 from gpud.agent.measure import outcome
 from gpud.agent.measure.breaker import Breaker, State, report
+from gpud.agent.measure.gpu_contexts import GpuContexts
 from gpud.agent.measure.served import INVENTORY, ServedChild, Work
 from gpud.core import progress, wire
 from gpud.core.advice import Platform, Situation, worded, words
@@ -40,9 +42,7 @@ from gpud.gpu_lock import lock_holder, note_holder, open_lock, take_lock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
 
-    from gpud.agent.measure.gpu_contexts import GpuContexts
     from gpud.agent.state.board import Board
 
 log = structlog.get_logger()
@@ -112,7 +112,7 @@ class Launcher:
         self.gpu_from_s = gpu_from_s
         self._until_then = Skip.BOOT_GRACE
         self._leave_hung = leave_hung
-        self.contexts = contexts
+        self.contexts = contexts or GpuContexts(Path(), "", None)
         self._turn = asyncio.Lock()
         self._holders = 0
         self._server: ServedChild | None = None
@@ -167,7 +167,7 @@ class Launcher:
             return self._until_then
         if (state := self.breaker.state(now_s)) in SHUT:
             return SHUT[state]
-        if gpu is None or self.contexts is None or self.has_context(gpu):
+        if gpu is None or self.has_context(gpu):
             return None
         if self.contexts.spent:
             return Skip.CONTEXTS_SPENT
@@ -330,13 +330,9 @@ class Launcher:
             server.driver = True
             if work.job.probe and server.gpu is None:
                 server.gpu = work.job.gpu
-                self._count_context(work.job.gpu or "")
+                self.contexts.made(work.job.gpu or "")
             if work.job.peer is not None:
-                self._count_context("")  # it is none that its GPU's own round has lost
-
-    def _count_context(self, gpu: str) -> None:
-        if self.contexts is not None:
-            self.contexts.made(gpu)
+                self.contexts.made()  # it is none that its GPU's own round has lost
 
     def _lost(
         self, server: ServedChild, work: Work, failure: Failure, ended: children.Ended

@@ -344,8 +344,7 @@ class Pipeline:
             if last_s != run.finished_s:
                 report = self._with_machine_versions(containers.run_report(run, device))
                 await self._store_and_evaluate(Run(report, run.finished_s, self._boot_id))
-                if self._launcher.contexts is not None:
-                    self._launcher.contexts.made()  # its container's
+                self._launcher.contexts.made()  # its container's
         except StoreError:
             return  # reported by the runs of the schedule; tried again soon
         self._root_run_s = run.finished_s

@@ -141,13 +141,8 @@ class Session:
                         async for line in self._run(repeat, spec, device):
                             yield line
 
-    def _spent(self) -> str | None:
-        """Return the warning before a run that makes more GPU contexts than the budget has."""
-        contexts = self._launcher.contexts
-        return None if contexts is None else contexts.warning
-
     async def _inventory(self, specs: Sequence[ProbeSpec]) -> AsyncGenerator[ProbeLine, None]:
-        if words := self._spent():
+        if words := self._launcher.contexts.warning:
             yield WaitLine(message=words)
         standing = self._launcher.standing
         if standing.state is State.OPEN:

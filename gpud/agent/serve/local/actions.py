@@ -144,11 +144,10 @@ class Actions:
         self, request: ContextsRequest, uid: int
     ) -> AsyncGenerator[AnswerLine | bytes, None]:
         contexts = self._launcher.contexts
-        if contexts is not None:  # first: they are made whether or not the history can be written
-            contexts.made(count=request.count)
+        contexts.made(count=request.count)  # first: they are made though nothing can be written
         event = Entry(time.time(), PROBE_REQUESTED, {"contexts": request.count, "uid": uid})
         await self._history.write(records.write_events, [event])
-        if contexts is not None and (words := contexts.warning) is not None:
+        if (words := contexts.warning) is not None:
             yield WaitLine(message=words)
 
     async def _probe(
