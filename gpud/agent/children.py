@@ -181,15 +181,18 @@ class Child:
         grace_s: float = GRACE_S,
         *,
         kill: bool = True,
-        with_group: bool = False,
         until: asyncio.Event | None = None,
     ) -> Ended:
-        """Wait for its end, or ``until``; then kill it, once, unless told otherwise."""
+        """Wait for its end, or ``until``; then kill it, once, unless told otherwise.
+
+        With it goes whatever it has started that stayed in its process group.
+        """
         killed = False
         if not await _within(until or self.exited, within_s) or not self.exited.is_set():
             killed = kill
             if kill:
-                _kill(self._process.pid, self._pidfd, with_group=with_group)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)  # not reaped: it is its own yet
                 await _within(self.exited, grace_s)
         for _ in range(DEBUGGED if self.exited.is_set() else 0):
             if self._process.poll() is not None:
@@ -223,14 +226,11 @@ async def run(  # noqa: PLR0913  # each is one thing a caller chooses
     deadline_s: float,
     started: Callable[[ProcessRef], None] = lambda _: None,
     environment: Mapping[str, str] = ENVIRONMENT,
-    end_talkative: bool = False,
-    with_group: bool = False,
     kill: bool = True,
 ) -> Ended:
     """Start ``command``, feed it ``stdin`` and wait for its end; ``started`` gets its identity.
 
-    ``end_talkative``: one that writes more than is read is killed then, not at the deadline.
-    ``with_group``: and with it whatever it has started that stayed in its process group.
+    One that writes more than a MiB is killed then, and otherwise at the deadline.
     ``kill`` False: one that does not end in time is left alone.
     Errors: ``OSError`` when it cannot start. A cancelled call leaves the process to end itself:
     killing GPU work is the one thing not to do in a hurry.
@@ -242,8 +242,7 @@ async def run(  # noqa: PLR0913  # each is one thing a caller chooses
     try:
         if child.reference is not None:
             started(child.reference)
-        until = child.out.full if end_talkative else None
-        return await child.ended(deadline_s, kill=kill, with_group=with_group, until=until)
+        return await child.ended(deadline_s, kill=kill, until=child.out.full)
     finally:
         child.close()
 
@@ -262,7 +261,7 @@ async def run_program(  # noqa: PLR0913  # each is one thing a caller chooses
     ``/usr/lib/wsl`` and ``/mnt/c`` come over 9p, and a server that hangs keeps whoever opens, lists
     or executes there in a sleep that no signal ends; ``Popen`` itself waits for the exec of its
     child. So a shell, which lies on the distribution's own disk, looks for the program and becomes
-    it. One that writes more than a MiB is killed then. Exit code ``NOT_THERE`` where there is none.
+    it. Exit code ``NOT_THERE`` where there is none.
     Errors: ``OSError`` when the shell cannot be started.
     """
     return await run(
@@ -271,16 +270,7 @@ async def run_program(  # noqa: PLR0913  # each is one thing a caller chooses
         deadline_s=deadline_s,
         started=started,
         environment=environment,
-        end_talkative=True,
     )
-
-
-def _kill(pid: int, pidfd: int, *, with_group: bool) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        if with_group:  # not reaped yet: the number is still its own
-            os.killpg(pid, signal.SIGKILL)
-        else:
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
 def _set(*events: asyncio.Event) -> None:

@@ -52,11 +52,7 @@ class CommandSink:
         context, url = self._context, self._context.settings.http.url
         content = document(message, host=context.host, receiver=f"gpud-{NAME}", url=url)
         start = partial(
-            children.run,
-            (*BECOME, *self._command),
-            json.dumps(content).encode() + b"\n",
-            end_talkative=True,
-            with_group=True,
+            children.run, (*BECOME, *self._command), json.dumps(content).encode() + b"\n"
         )
         ended = await self._program.run(start)
         output = printed(ended)
