@@ -224,7 +224,7 @@ class Pipeline:
             devices = () if self._inventory is None else self._inventory.devices
         if not devices:
             for spec in due:
-                self._count_skip(spec.name, skip)
+                self._skip(Due(spec, None), skip, self._now())
         return devices
 
     async def _look(self) -> None:
@@ -311,23 +311,13 @@ class Pipeline:
         used_ratio: float | None = None,
         next_s: float | None = None,
     ) -> None:
-        more = {"used_ratio": used_ratio if reason is Skip.GPU_BUSY else None, "next_s": next_s}
+        """Count a run that was not started; without a GPU where none was chosen."""
         if reason is Skip.CONTEXT_LOST:
             self._late.add(due.key)
         starving = self._gate.put_off(due, reason, at.mono_s)
-        self._count_skip(due.spec.name, reason, due.uuid, starving=starving, **more)
-
-    def _count_skip(
-        self,
-        probe: str,
-        reason: Skip,
-        uuid: str | None = None,
-        *,
-        starving: bool = False,
-        **more: float | None,
-    ) -> None:
+        more = {"used_ratio": used_ratio if reason is Skip.GPU_BUSY else None, "next_s": next_s}
         snapshot = self._board.read()
-        key = probe_key(snapshot.gpus, probe, uuid)
+        key = probe_key(snapshot.gpus, due.spec.name, due.uuid)
         measure = with_skip(snapshot.measure, key, reason, starving=starving, **more)
         self._board.publish(measure=measure)
 
