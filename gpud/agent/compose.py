@@ -163,7 +163,7 @@ class Agent:
         self.regression = Regression(history, self.alerts, spans, board=board, now=now)
         observer = Observer(self.telemetry, settings.sysroot)
         self.schedule = Schedule(board)
-        self.clock_watch = ClockWatch(board, self.schedule, self.rounds, self.launcher, now())
+        self.clock_watch = ClockWatch(board, self.schedule, self.launcher, now())
         self.pipeline = Pipeline(
             settings,
             launcher=self.launcher,

@@ -12,7 +12,6 @@ from gpud.core.sample import Skip
 
 if TYPE_CHECKING:
     from gpud.agent.measure.launch import Launcher
-    from gpud.agent.measure.pace import Rounds
     from gpud.agent.measure.schedule import Schedule
     from gpud.agent.state.board import Board
 
@@ -52,14 +51,12 @@ class ClockWatch:
         self,
         board: Board,
         schedule: Schedule,
-        rounds: Rounds,
         launcher: Launcher,
         started: Instant,
     ) -> None:
         self._board = board
         self._schedule = schedule
         self._launcher = launcher
-        self._rounds = rounds
         self._before = started
 
     def look(self, at: Instant) -> None:
@@ -74,7 +71,6 @@ class ClockWatch:
         machine, telemetry = after_jump(self._board.read(), offset_s, at.mono_s)
         self._board.publish(machine=machine, telemetry=telemetry)
         rest_s = clock.rest_s(offset_s)
-        self._rounds.paused(max(offset_s, 0.0))
         if rest_s:
             asleep = offset_s >= clock.ASLEEP_FROM_S
             self._launcher.close_to_gpu_for(rest_s, Skip.RESUMED if asleep else Skip.CLOCK_JUMPED)

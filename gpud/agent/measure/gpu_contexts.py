@@ -31,15 +31,12 @@ SPENT: Final = (
 
 
 class Count(msgspec.Struct, frozen=True):
-    """The file. ``last_mono_s`` is the CLOCK_MONOTONIC moment of the last context.
-
-    It is put back by the pauses of the machine since then, to the boot at the most.
-    """
+    """The file. ``last_s`` is the Unix time of the last context."""
 
     boot_id: str
     contexts: int = 0
     rounds: int = 0
-    last_mono_s: float | None = None
+    last_s: float | None = None
 
 
 class GpuContexts:
@@ -67,9 +64,9 @@ class GpuContexts:
         return self._count.rounds
 
     @property
-    def last_mono_s(self) -> float | None:
-        """When the last context was made, by CLOCK_MONOTONIC less pauses since; None for none."""
-        return self._count.last_mono_s
+    def last_s(self) -> float | None:
+        """Unix time of the last context; None for none."""
+        return self._count.last_s
 
     @property
     def spent(self) -> bool:
@@ -88,18 +85,12 @@ class GpuContexts:
     def made(self, gpu: str = "", count: int = 1) -> None:
         """Count contexts on a GPU, ``""`` where it is not known. Errors: none."""
         self._of_round[gpu] += count
-        self._keep(replace(self._count, contexts=self.used + count, last_mono_s=time.monotonic()))
+        self._keep(replace(self._count, contexts=self.used + count, last_s=time.time()))
 
     def round_begun(self) -> None:
         """Count a round. Errors: none."""
         self._of_round.clear()
         self._keep(replace(self._count, rounds=self.rounds + 1))
-
-    def paused(self, paused_s: float) -> None:
-        """Put the last context back by a pause of the machine, in which its clock stood still."""
-        if self.last_mono_s is not None and paused_s:
-            last_mono_s = max(self.last_mono_s - paused_s, 0.0)
-            self._keep(replace(self._count, last_mono_s=last_mono_s))
 
     def _keep(self, count: Count) -> None:
         """Write the file, for the folder's owner alone.

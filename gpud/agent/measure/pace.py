@@ -1,5 +1,8 @@
 """Pace of the rounds of probes: how far apart they are, which have the GPU, and what is due. Pure.
 
+When something ran last is a Unix time, so that a pause of the machine counts as time gone by. What
+ran at a moment to come, since the clock was set back, is due.
+
 In WSL2 GPU contexts are few: a round makes one for each GPU. Rounds are seldom there, and from half
 of the budget on the GPU takes part in fewer and fewer of them, so that the rest lasts. GPU time has
 a budget as well, of which large probes take turns.
@@ -113,8 +116,8 @@ class Beat:
 class Turn(NamedTuple):
     """What is due in one round: probes, and whether the list of GPUs is.
 
-    ``resting`` are the GPU's probes that are put off on battery; until ``rest_until_s`` of
-    CLOCK_MONOTONIC, None for as long as the battery is used.
+    ``resting`` are the GPU's probes that are put off on battery; until ``rest_until_s``, None for
+    as long as the battery is used.
     """
 
     probes: list[ProbeSpec]
@@ -133,11 +136,11 @@ class Rounds:
     def __init__(self, plan: PacePlan, contexts: GpuContexts) -> None:
         self._plan = plan
         self._contexts = contexts
-        self._due_s: dict[str, float] = {}  # the last round it ran in, by probe, of CLOCK_MONOTONIC
+        self._due_s: dict[str, float] = {}  # the last round it ran in, by probe
         self._gpu_s: float | None = None  # when the GPU last took part
         self._on_battery = False
         self._saved_s = 0.0  # of GPU time, for large probes
-        self._begun_s: float | None = None  # the last round, of CLOCK_MONOTONIC
+        self._begun_s: float | None = None  # the last round
         self._costs_s: dict[str, float] = {}  # of the probes of the last round that have not run
 
     def interval_s(self) -> float:
@@ -153,7 +156,7 @@ class Rounds:
         *,
         on_battery: bool,
     ) -> Turn:
-        """Count a round that begins at ``now_s`` of CLOCK_MONOTONIC; return what is due in it.
+        """Count a round that begins at ``now_s``; return what is due in it.
 
         A probe stays due until it ``ran``. ``costs_s`` has the GPU seconds of the last run of each
         probe, where they are known.
@@ -214,14 +217,6 @@ class Rounds:
             self._due_s[spec.name] = self._begun_s
             self._saved_s -= cost_s
 
-    def paused(self, paused_s: float) -> None:
-        """Bring what is due nearer by a pause of the machine, in which its clock stood still."""
-        self._due_s = {name: at_s - paused_s for name, at_s in self._due_s.items()}
-        self._contexts.paused(paused_s)
-        if self._gpu_s is not None:
-            self._gpu_s -= paused_s
-        self._begun_s = None if self._begun_s is None else self._begun_s - paused_s
-
     def beat(self) -> Beat:
         """Return how far apart rounds and runs are now.
 
@@ -250,7 +245,7 @@ class Rounds:
 
     def _gpu_due(self, now_s: float) -> bool:
         """Whether the GPU takes part; with no context left its probes are due, and skipped."""
-        used, last_s = self._contexts.used, self._contexts.last_mono_s
+        used, last_s = self._contexts.used, self._contexts.last_s
         if self._contexts.spent or last_s is None:
             return True
         round_s = self._plan.round_s

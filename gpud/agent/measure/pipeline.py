@@ -143,7 +143,7 @@ class Pipeline:
             await self.discover()
         on_battery = conditions.on_battery(self._settings.sysroot)
         costs_s = gpu_costs(self._board.read().measure)
-        turn = rounds.begin(self._runnable, time.monotonic(), costs_s, on_battery=on_battery)
+        turn = rounds.begin(self._runnable, time.time(), costs_s, on_battery=on_battery)
         # First what has a mode that is cold only as long as nothing else has used the GPU.
         small, cold = Pace.SMALL, "_cold"
         turn.probes.sort(
@@ -196,12 +196,9 @@ class Pipeline:
         """Skip what rests on battery; nothing asks the GPU, once the list of GPUs is there."""
         at, listed = self._now(), self._inventory or self._last_inventory
         devices = listed.devices if listed else await self._devices(turn.resting)
-        next_s = None
-        if turn.rest_until_s is not None:
-            next_s = at.wall_s + turn.rest_until_s - at.mono_s
         for spec in turn.resting:
             for device in devices:
-                self._skip(Due(spec, device), Skip.ON_BATTERY, at, next_s=next_s)
+                self._skip(Due(spec, device), Skip.ON_BATTERY, at, next_s=turn.rest_until_s)
 
     @property
     def _runnable(self) -> tuple[ProbeSpec, ...]:

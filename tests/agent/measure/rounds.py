@@ -150,13 +150,29 @@ class Of(Rounds):
         return Turn(due, Pace.LARGE in self._paces)
 
 
-def paced(contexts: GpuContexts | Path, *, wsl2: bool = False, **settings: Any) -> Rounds:
+class Later(Rounds):
+    """Rounds that begin so much later than they do."""
+
+    later_s = 0.0
+
+    def begin(
+        self,
+        specs: Sequence[ProbeSpec],
+        now_s: float,
+        costs_s: Mapping[str, float],
+        *,
+        on_battery: bool,
+    ) -> Turn:
+        return super().begin(specs, now_s + self.later_s, costs_s, on_battery=on_battery)
+
+
+def paced(contexts: GpuContexts | Path, *, wsl2: bool = False, **settings: Any) -> Later:
     """Rounds as an agent has them; the contexts of a boot without a budget by their folder."""
     on_battery = settings.pop("on_battery", "seldom")
     planned = plan(ScheduleSettings(**settings), wsl2=wsl2, on_battery=on_battery)
     if isinstance(contexts, Path):
         contexts = GpuContexts(contexts, "boot", None)
-    return Rounds(planned, contexts)
+    return Later(planned, contexts)
 
 
 class _Looks(Observer):
@@ -181,7 +197,7 @@ def pipeline_of(  # noqa: PLR0917
         settings,
         launcher=launcher,
         gate=Gate(settings.gate, observer, history, board, now),
-        clock_watch=ClockWatch(board, Schedule(board), Of(), launcher, now()),
+        clock_watch=ClockWatch(board, Schedule(board), launcher, now()),
         history=history,
         regression=regression(history),
         changes=ChangeDetection(history, board, now, "boot"),

@@ -44,10 +44,10 @@ async def test_probe_that_is_skipped_is_due_in_the_next_round_of_the_schedule(
         rounds = paced(bench.folder)
         await pipeline.round(rounds)
         bench.looks = [IDLE]
-        rounds.paused(60.0)
+        rounds.later_s += 60.0
         await pipeline.round(rounds)
         assert runs(bench) == ["launch GPU-0", "triad GPU-0"]
-        rounds.paused(60.0)
+        rounds.later_s += 60.0
         await pipeline.round(rounds)
         assert runs(bench) == ["launch GPU-0"]
 
@@ -198,7 +198,7 @@ async def test_on_battery_nothing_asks_a_gpu_that_rests(
         await pipeline.round(rounds)
         bench.calls()
         bench.looked.clear()
-        rounds.paused(60.0)
+        rounds.later_s += 60.0
         await pipeline.round(rounds)
         asked = [uuid for uuid in bench.looked if uuid is not None]
         assert bool(asked) is not waits
@@ -209,6 +209,6 @@ async def test_on_battery_nothing_asks_a_gpu_that_rests(
             assert (put_off.next_s is not None) is (choice == "seldom")
         assert any("GPU-" in call for call in bench.calls()) is not waits
         plug(bench.folder, online=True)
-        rounds.paused(60.0)
+        rounds.later_s += 60.0
         await pipeline.round(rounds)
         assert ProbeKey("launch", 0) not in bench.board.read().measure.put_off

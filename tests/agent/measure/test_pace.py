@@ -72,7 +72,7 @@ class Machine:
     def run(self, for_s: float, patch: pytest.MonkeyPatch) -> None:
         """Let so much time pass."""
         until_s = self.now_s + for_s
-        patch.setattr("time.monotonic", lambda: self.now_s)
+        patch.setattr("time.time", lambda: self.now_s)
         while self.now_s < until_s:
             interval_s = self.rounds.interval_s()
             due = begin(self.rounds, PROBES, self.now_s).probes
@@ -247,14 +247,16 @@ def test_probe_of_two_gpus_costs_as_much_as_of_one(tmp_path: Path) -> None:
     assert rounds.begin((TRIAD,), 2700.0, {"triad": 0.5}, on_battery=False).probes == [TRIAD]
 
 
-def test_pause_of_the_machine_makes_due_what_it_made_late(tmp_path: Path) -> None:
-    rounds = paced(tmp_path)
-    assert begin(rounds, PROBES, 10.0).probes == list(PROBES)
-    assert begin(rounds, PROBES, 20.0).probes == []
-    rounds.paused(600.0)
-    assert begin(rounds, PROBES, 21.0) == ([LAUNCH, EVENT, CALL], False, [], None)
-    rounds.paused(8 * HOUR_S)
-    assert begin(rounds, PROBES, 22.0) == (list(PROBES), True, [], None)
+def test_pause_of_the_machine_makes_due_what_it_made_late_and_a_clock_set_back_everything(
+    tmp_path: Path,
+) -> None:
+    rounds, at_s = paced(tmp_path), 10 * HOUR_S
+    assert begin(rounds, PROBES, at_s).probes == list(PROBES)
+    assert begin(rounds, PROBES, at_s + 10).probes == []
+    assert begin(rounds, PROBES, at_s + 610) == ([LAUNCH, EVENT, CALL], False, [], None)
+    assert begin(rounds, PROBES, 2 * at_s) == (list(PROBES), True, [], None)
+    assert begin(rounds, PROBES, at_s) == (list(PROBES), True, [], None)
+    assert begin(rounds, PROBES, at_s + 60) == ([LAUNCH, CALL], False, [], None)
 
 
 @pytest.mark.parametrize(
@@ -305,7 +307,7 @@ def test_pause_of_the_machine_brings_the_next_round_with_the_gpu_nearer(
     machine.run(3 * DAY_S, monkeypatch)
     last_s, beat = machine.made_s[-1], machine.rounds.beat()
     assert machine.now_s - last_s < beat.gpu_s / 2
-    machine.rounds.paused(beat.gpu_s)
+    machine.now_s += beat.gpu_s
     machine.restart()  # the file knows it
     machine.run(1.0, monkeypatch)
     assert machine.made_s[-1] > last_s

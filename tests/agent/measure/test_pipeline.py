@@ -148,7 +148,7 @@ async def test_round_with_a_budget_makes_one_context_more_after_a_lost_one(  # n
     async with bench.pipeline() as pipeline:
         rounds = paced(bench.contexts)
         for _ in turns:
-            rounds.paused(60.0)
+            rounds.later_s += 60.0
             await pipeline.round(rounds)
     assert runs(bench) == [f"{name} GPU-{n}" for turn in turns for n in range(2) for name in turn]
     measure = bench.board.read().measure

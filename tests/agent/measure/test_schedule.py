@@ -25,7 +25,6 @@ from gpud.core.clock import Instant
 from gpud.core.health import Level
 from gpud.core.sample import Skip
 from tests import snapshots
-from tests.agent.measure.rounds import Of
 from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
@@ -320,7 +319,7 @@ async def test_after_a_jump_in_either_direction_the_gpu_rests_and_jobs_are_put_o
     schedule = Schedule(board)
     launcher = Launcher(None)
     at, begun = now(), datetime.now(MONOTONIC)
-    watch = ClockWatch(board, schedule, Of(), launcher, at)
+    watch = ClockWatch(board, schedule, launcher, at)
     schedule.every(60, "job", Counted().run, first_after_s=2)
     schedule.start()
     watch.look(Instant(at.wall_s + offset_s, at.mono_s))
