@@ -21,7 +21,6 @@ from gpud.core.clock import Instant
 from gpud.core.errors import StoreError
 from gpud.known_issues.catalogue import catalogue
 from gpud.known_issues.matching import MachineFacts, boot_grace_s
-from gpud.words import GPU_WORK_BEGINS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,11 +57,6 @@ def _grace_of_gpus_s(settings: Settings, machine: Mapping[str, str]) -> float:
         boot_grace_s(replace(facts, compute_capability=capability))
         for capability in present or {None}
     )
-
-
-def begins(wall_s: float) -> str:
-    """Return the sentence that says when GPU work begins, at a Unix time."""
-    return GPU_WORK_BEGINS.format(moment=time.strftime("%X", time.localtime(wall_s)))
 
 
 def boot_rest_s(grace_s: float, sysroot: str) -> float:
