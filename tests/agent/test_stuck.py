@@ -292,8 +292,9 @@ def test_stuck_child_of_the_cpu_leaves_the_gpus_own_watched(
             assert agent.launcher.breaker.left == left
             assert agent.launcher.standing.hangs == 1
             other.answer()
-            gone = "the end of the child of the CPU"
-            await asyncio.to_thread(until, lambda: agent.launcher._cpu_watch is None, gone)
+            gone, of_cpu = "the end of the child of the CPU", agent.launcher._cpu_left
+            assert of_cpu is not None
+            await asyncio.to_thread(until, lambda: processes.ref(of_cpu.pid) is None, gone)
             assert agent.state is State.STUCK
             stalled.answer()
             await agent.becomes(State.HALF_OPEN)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
+from gpud import processes
 from gpud.agent import children
 from gpud.agent.measure import outcome
 from gpud.agent.measure.breaker import Breaker, State, report
@@ -118,7 +119,7 @@ class Launcher:
         self._server: ServedChild | None = None
         self._left: ServedChild | None = None
         self._watch: children.Watch | None = None
-        self._cpu_watch: children.Watch | None = None
+        self._cpu_left: ProcessRef | None = None  # a child of the CPU's that was killed in vain
         self._rest: asyncio.TimerHandle | None = None
 
     @property
@@ -145,10 +146,9 @@ class Launcher:
         if self._left is not None:
             self._left.close()
             self._left = None
-        for watch in (self._watch, self._cpu_watch):
-            if watch is not None:
-                watch.close()
-        self._watch = self._cpu_watch = None
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
         if self._rest is not None:
             self._rest.cancel()
             self._rest = None
@@ -284,7 +284,8 @@ class Launcher:
 
         While a child of the CPU's own is stuck, each further one would stay as well.
         """
-        if not work.gpu and self._cpu_watch is not None:
+        left = self._cpu_left
+        if not work.gpu and left is not None and processes.ref(left.pid) == left:
             raise LaunchRefused(Skip.STUCK)
         for gpu in work.gpus if work.gpu else ():
             skip = self.closed_to_gpu_work(gpu)
@@ -372,7 +373,7 @@ class Launcher:
         detail = f"{work.what}: {failure.detail}"
         if hung and left is not None:
             if not work.gpu:
-                self._cpu_watch = children.Watch(left, self._cpu_gone)
+                self._cpu_left = left
             if self.breaker.left is None:  # else another has the lock, and its end is awaited
                 self._stuck(left, work.what, detail, gpu=work.gpu)
         elif work.gpu and hung:
@@ -411,9 +412,6 @@ class Launcher:
         after = self.breaker.after_hang(time.monotonic(), what if gpu else "", left=process)
         self._set(after, what=what, detail=detail)
         self._watch = children.Watch(process, self._gone)
-
-    def _cpu_gone(self) -> None:
-        self._cpu_watch = None
 
     def _gone(self) -> None:
         self._watch = None
