@@ -115,7 +115,8 @@ def _of_gpu(gate: GateSettings, run: Candidate, before: Conditions) -> Wait | Sk
     if hot or HOT & (before.throttle_reasons or frozenset()):
         return Skip.GPU_HOT
     free, used = before.memory_free_bytes, before.utilization_gpu_ratio
-    if free is not None and free < _free_bytes(gate, run):
+    least_bytes, stays_bytes = to_leave_free(gate, run.memory_bytes)
+    if free is not None and free < max(least_bytes, run.need_bytes + stays_bytes):
         return Skip.VRAM_SHORT
     if used is None:
         return None
@@ -125,21 +126,18 @@ def _of_gpu(gate: GateSettings, run: Candidate, before: Conditions) -> Wait | Sk
     return Skip.GPU_BUSY if used > gate.busy_ratio else None
 
 
-def headroom_bytes(memory_bytes: int) -> float:
-    """Return the memory that stays free on a GPU of ``memory_bytes`` in all, 0 where not known.
+def to_leave_free(gate: GateSettings, memory_bytes: int) -> tuple[float, float]:
+    """Return how much of a GPU's memory must be free before a run, and beside what it takes.
 
-    15 %, but at least 2 GiB, and no more than half of a small card. Under WSL2 a GPU that is filled
-    can take Windows down, and memory was refused with 2 GB of 24 free.
+    Of ``memory_bytes`` in all, 0 where not known: 15 %, but at least 2 GiB, and no more than half
+    of a small card. Under WSL2 a GPU that is filled can take Windows down, and memory was refused
+    with 2 GB of 24 free. What is set counts the run's own memory in.
     """
-    least = min(HEADROOM_BYTES, memory_bytes / 2) if memory_bytes else HEADROOM_BYTES
-    return max(HEADROOM_RATIO * memory_bytes, least)
-
-
-def _free_bytes(gate: GateSettings, run: Candidate) -> float:
-    """Return how much must be free for a run; what is set counts the run's own memory in."""
     if gate.vram_free_min_bytes >= 0:
-        return max(gate.vram_free_min_bytes, run.need_bytes)
-    return run.need_bytes + headroom_bytes(run.memory_bytes)
+        return gate.vram_free_min_bytes, 0
+    least = min(HEADROOM_BYTES, memory_bytes / 2) if memory_bytes else HEADROOM_BYTES
+    free_bytes = max(HEADROOM_RATIO * memory_bytes, least)
+    return free_bytes, free_bytes
 
 
 @dataclass(frozen=True, slots=True)

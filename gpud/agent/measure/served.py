@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent import children
-from gpud.agent.measure.gate import headroom_bytes
+from gpud.agent.measure.gate import to_leave_free
 from gpud.core import progress
 from gpud.core.sample import Job
 from gpud.core.wsl import is_wsl2
@@ -74,11 +74,11 @@ def job_of(
     job = replace(job, probe=spec.name, budget_s=spec.budget_s, seed=seed)
     if device is None:
         return job
-    least_bytes, stays_bytes = _to_leave_free(settings, device)
+    least_bytes, stays_bytes = map(int, to_leave_free(settings.gate, device.memory_total_bytes))
     job = replace(job, gpu=device.uuid, free_min_bytes=least_bytes, stays_free_bytes=stays_bytes)
     if peer is None:
         return job
-    least_bytes, stays_bytes = _to_leave_free(settings, peer)
+    least_bytes, stays_bytes = map(int, to_leave_free(settings.gate, peer.memory_total_bytes))
     return replace(
         job,
         peer=peer.uuid,
@@ -99,15 +99,6 @@ def _cache_dir(settings: Settings) -> str | None:
     except OSError:
         return None
     return str(folder / "cuda-cache") if own else None
-
-
-def _to_leave_free(settings: Settings, device: Device) -> tuple[int, int]:
-    """Return how much of a GPU's memory must be free before a run, and beside what it takes."""
-    least_bytes = settings.gate.vram_free_min_bytes
-    if least_bytes >= 0:
-        return least_bytes, 0
-    least_bytes = int(headroom_bytes(device.memory_total_bytes))
-    return least_bytes, least_bytes
 
 
 class ServedChild:
