@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import structlog
+
 from gpud.agent.state.snapshot import after_jump
 from gpud.core import clock
 from gpud.core.clock import Instant
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 TOGETHER_S = 0.001
 ATTEMPTS = 5
 """A scheduler that takes the processor away between two readings would look like a jump."""
+
+log = structlog.get_logger()
 
 
 def now() -> Instant:
@@ -65,9 +69,7 @@ class ClockWatch:
         offset_s = clock.jumped(before, at, threshold_s=clock.BETWEEN_TICKS_S)
         if offset_s is None:
             return
-        import structlog  # it loads rich: 60 ms that `gpud probe --list` does without
-
-        structlog.get_logger().warning("clock_jumped", offset_s=round(offset_s, 3))
+        log.warning("clock_jumped", offset_s=round(offset_s, 3))
         machine, telemetry = after_jump(self._board.read(), offset_s, at.mono_s)
         self._board.publish(machine=machine, telemetry=telemetry)
         rest_s = clock.rest_s(offset_s)
