@@ -134,6 +134,8 @@ class Pipeline:
 
     def _failed(self, spec: ProbeSpec, uuid: str | None) -> bool:
         snapshot = self._board.read()
+        if uuid is not None and uuid not in snapshot.gpus:
+            return False  # no round has listed it yet
         state = snapshot.measure.probes.get(probe_key(snapshot.gpus, spec.name, uuid))
         return state is not None and state.report.failure is not None
 

@@ -179,6 +179,16 @@ async def test_large_probe_that_fails_runs_once_more_in_the_next_round(bench: Be
     assert all(state.report.failure is None for state in bench.board.read().measure.probes.values())
 
 
+async def test_run_by_hand_may_be_good_before_a_round_has_listed_the_gpus(bench: Bench) -> None:
+    """After a restart with few contexts left that may be hours away."""
+    async with bench.pipeline() as pipeline:
+        await pipeline.discover()
+        (launch,) = (spec for spec in bench.board.read().measure.specs if spec.name == "launch")
+        pipeline.confirm(launch, "GPU-0")
+        await pipeline.round(Of(Pace.LARGE))
+    assert "launch GPU-0" not in runs(bench)
+
+
 @pytest.mark.parametrize(
     ("paces", "state", "expected"),
     [
