@@ -20,7 +20,7 @@ from gpud.core import progress
 from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
 from gpud.core.record import replace
-from gpud.core.sample import Device, Failure, Job, Reason
+from gpud.core.sample import Device, Failure, Job, Reason, to_leave_free
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -121,11 +121,13 @@ class Gpu:
 
         What the driver does not tell holds nothing back. Errors: ``ProbeError`` (vram_short).
         """
+        total_bytes = self.device.memory_total_bytes
+        least_bytes, stays_bytes = to_leave_free(job.vram_free_min_bytes, total_bytes)
         with contextlib.suppress(ProbeError):
             self._free_bytes = self.memory()[0]
-            self._stays_free_bytes = job.stays_free_bytes or -math.inf
-        if self._free_bytes < job.free_min_bytes:
-            raise vram_short(self._free_bytes, job.free_min_bytes)
+            self._stays_free_bytes = stays_bytes or -math.inf
+        if self._free_bytes < least_bytes:
+            raise vram_short(self._free_bytes, least_bytes)
         if self.peer is not None:
             self.peer.leave_free(job)
 

@@ -76,9 +76,8 @@ class Peer:
 
     def leave_free(self, job: Job) -> None:
         """Take no memory of the second GPU of which too little is free, as ``Gpu.leave_free``."""
-        least_bytes, stays_bytes = job.peer_free_min_bytes, job.peer_stays_free_bytes
         with self.current() as other:
-            other.leave_free(replace(job, free_min_bytes=least_bytes, stays_free_bytes=stays_bytes))
+            other.leave_free(job)
 
     def refusal_of_access(self) -> Failure | None:
         """Give both GPUs access to each other's memory, as long as the run lasts; or say why not.

@@ -260,11 +260,26 @@ class Job(Record):
     progress_fd: int | None = None  # inherited memory, laid out as ``gpud.core.progress``
     alarm: bool = True  # the kernel ends a child whose driver call does not return
     left_out: dict[str, str] = {}  # noqa: RUF012  # copied
-    free_min_bytes: int = 0  # of GPU memory, before the run takes any
-    stays_free_bytes: int = 0  # of GPU memory, beside what the run takes
+    vram_free_min_bytes: int = 0  # of each GPU's memory, as ``to_leave_free`` takes it
     peer: str | None = None  # UUID of the second GPU, of a probe that copies between two
-    peer_free_min_bytes: int = 0  # of the second GPU's memory
-    peer_stays_free_bytes: int = 0
+
+
+HEADROOM_BYTES = 2 << 30
+HEADROOM_RATIO = 0.15
+
+
+def to_leave_free(vram_free_min_bytes: int, memory_bytes: int) -> tuple[float, float]:
+    """Return how much of a GPU's memory must be free before a run, and beside what it takes.
+
+    What is set counts the run's own memory in. Where nothing is, -1, it is of ``memory_bytes`` in
+    all, 0 where not known: 15 %, but at least 2 GiB, and no more than half of a small card. Under
+    WSL2 a GPU that is filled can take Windows down, and memory was refused with 2 GB of 24 free.
+    """
+    if vram_free_min_bytes >= 0:
+        return vram_free_min_bytes, 0
+    least = min(HEADROOM_BYTES, memory_bytes / 2) if memory_bytes else HEADROOM_BYTES
+    free_bytes = max(HEADROOM_RATIO * memory_bytes, least)
+    return free_bytes, free_bytes
 
 
 class RunReport(Record):

@@ -98,15 +98,11 @@ def test_second_context_and_access_to_it_end_with_the_run(tmp_path: Path, probe:
 @pytest.mark.parametrize("probe", ["peer_copy", "small_peer_copy"])
 def test_memory_of_either_gpu_that_has_to_stay_free_stays_free(tmp_path: Path, probe: str) -> None:
     log = tmp_path / "calls"
-    script = f"device.1.free_mem {512 * MIB}\nlog {log} cuMemAlloc_v2"
-    for limit, least_bytes in (
-        ("free_min_bytes", 64 << 30),
-        ("peer_free_min_bytes", 512 * MIB + 1),
-        ("peer_stays_free_bytes", 512 * MIB),
-    ):
-        limits: Any = {limit: least_bytes}
+    half = f"device.1.total_mem {1024 * MIB}\ndevice.1.free_mem {512 * MIB}\n"
+    script = f"{half}log {log} cuMemAlloc_v2"
+    for least_bytes, peer in ((64 << 30, False), (512 * MIB + 1, True), (-1, True)):
+        limits: Any = {"vram_free_min_bytes": least_bytes}
         failure = scripted(tmp_path, probe, script, budget_s=60, **limits).failure
-        peer = limit.startswith("peer")
         assert failure["reason"] == (Reason.PEER_BUSY if peer else Reason.VRAM_SHORT)
         assert (OTHER_GPU in failure["detail"]) == peer, "whose memory it is"
     assert log.read_text().split() == ["cuMemAlloc_v2"], "of the first GPU, before the second one's"

@@ -19,7 +19,7 @@ from gpud.agent.measure.clocks import local_min
 from gpud.agent.measure.conditions import HOT, SLOWED
 from gpud.core import clock
 from gpud.core.errors import StoreError
-from gpud.core.sample import Backend, Flag, Pace, Skip
+from gpud.core.sample import Backend, Flag, Pace, Skip, to_leave_free
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 ECHO_S = 1.2
 """So long after our own work a GPU still looks busy with it: NVML's utilisation looks back over
 up to a second, and a reading takes its time."""
-
-HEADROOM_BYTES: Final = 2 << 30
-HEADROOM_RATIO: Final = 0.15
 
 BUSY_RATIO = 0.05
 """Another process used the GPU for more of the time than this."""
@@ -115,7 +112,7 @@ def _of_gpu(gate: GateSettings, run: Candidate, before: Conditions) -> Wait | Sk
     if hot or HOT & (before.throttle_reasons or frozenset()):
         return Skip.GPU_HOT
     free, used = before.memory_free_bytes, before.utilization_gpu_ratio
-    least_bytes, stays_bytes = to_leave_free(gate, run.memory_bytes)
+    least_bytes, stays_bytes = to_leave_free(gate.vram_free_min_bytes, run.memory_bytes)
     if free is not None and free < max(least_bytes, run.need_bytes + stays_bytes):
         return Skip.VRAM_SHORT
     if used is None:
@@ -124,20 +121,6 @@ def _of_gpu(gate: GateSettings, run: Candidate, before: Conditions) -> Wait | Sk
     if used > min(gate.busy_ratio, BUSY_RATIO) and run.now_s < echo_over_s:
         return Wait(echo_over_s)
     return Skip.GPU_BUSY if used > gate.busy_ratio else None
-
-
-def to_leave_free(gate: GateSettings, memory_bytes: int) -> tuple[float, float]:
-    """Return how much of a GPU's memory must be free before a run, and beside what it takes.
-
-    Of ``memory_bytes`` in all, 0 where not known: 15 %, but at least 2 GiB, and no more than half
-    of a small card. Under WSL2 a GPU that is filled can take Windows down, and memory was refused
-    with 2 GB of 24 free. What is set counts the run's own memory in.
-    """
-    if gate.vram_free_min_bytes >= 0:
-        return gate.vram_free_min_bytes, 0
-    least = min(HEADROOM_BYTES, memory_bytes / 2) if memory_bytes else HEADROOM_BYTES
-    free_bytes = max(HEADROOM_RATIO * memory_bytes, least)
-    return free_bytes, free_bytes
 
 
 @dataclass(frozen=True, slots=True)

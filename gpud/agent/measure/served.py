@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent import children
-from gpud.agent.measure.gate import to_leave_free
 from gpud.core import progress
 from gpud.core.sample import Job
 from gpud.core.wsl import is_wsl2
@@ -70,20 +69,14 @@ def job_of(
     )
     if spec is None:
         return job
-    seed = secrets.randbelow(2**31 - 1) + 1
-    job = replace(job, probe=spec.name, budget_s=spec.budget_s, seed=seed)
-    if device is None:
-        return job
-    least_bytes, stays_bytes = map(int, to_leave_free(settings.gate, device.memory_total_bytes))
-    job = replace(job, gpu=device.uuid, free_min_bytes=least_bytes, stays_free_bytes=stays_bytes)
-    if peer is None:
-        return job
-    least_bytes, stays_bytes = map(int, to_leave_free(settings.gate, peer.memory_total_bytes))
     return replace(
         job,
-        peer=peer.uuid,
-        peer_free_min_bytes=least_bytes,
-        peer_stays_free_bytes=stays_bytes,
+        probe=spec.name,
+        gpu=None if device is None else device.uuid,
+        budget_s=spec.budget_s,
+        seed=secrets.randbelow(2**31 - 1) + 1,
+        vram_free_min_bytes=settings.gate.vram_free_min_bytes,
+        peer=None if peer is None else peer.uuid,
     )
 
 

@@ -24,7 +24,18 @@ from gpud.agent.measure.breaker import FIRST_REST_S, LONGEST_REST_S, Breaker, St
 from gpud.agent.measure.launch import Launcher, LaunchRefused
 from gpud.agent.state.board import Board
 from gpud.child.probes import peer_copy, triad
-from gpud.core.sample import Backend, Device, Job, Pace, ProbeSpec, Reason, RunReport, Skip, Unit
+from gpud.core.sample import (
+    Backend,
+    Device,
+    Job,
+    Pace,
+    ProbeSpec,
+    Reason,
+    RunReport,
+    Skip,
+    Unit,
+    to_leave_free,
+)
 from gpud.core.sections import GateSettings
 from gpud.core.settings import Settings
 from tests import snapshots
@@ -384,15 +395,14 @@ def test_job_says_how_much_memory_stays_free(
 ) -> None:
     settings = Settings(gate=GateSettings(vram_free_min_bytes=vram_free_min_bytes))
     device = Device(0, "GPU-1", "RTX", "0", "8.9", 1, 1, 20 * GIB)
-    job = served.job_of(settings, triad.SPEC, device)
-    assert (job.gpu, (job.free_min_bytes, job.stays_free_bytes)) == ("GPU-1", expected)
     peer = Device(1, "GPU-2", "RTX", "1", "8.9", 1, 1, 40 * GIB)
     job = served.job_of(settings, peer_copy.SPEC, device, peer)
-    assert (job.gpu, (job.free_min_bytes, job.stays_free_bytes)) == ("GPU-1", expected)
     twice = tuple(2 * each if vram_free_min_bytes < 0 else each for each in expected)
-    assert (job.peer, (job.peer_free_min_bytes, job.peer_stays_free_bytes)) == ("GPU-2", twice)
-    job = served.job_of(settings, triad.SPEC)
-    assert (job.gpu, job.free_min_bytes, job.stays_free_bytes) == (None, 0, 0)
+    for listed, least in ((device, expected), (peer, twice)):
+        assert to_leave_free(job.vram_free_min_bytes, listed.memory_total_bytes) == least
+    jobs = (job, served.job_of(settings, triad.SPEC, device), served.job_of(settings, triad.SPEC))
+    places = [(each.gpu, each.peer) for each in jobs]
+    assert places == [("GPU-1", "GPU-2"), ("GPU-1", None), (None, None)]
 
 
 def test_hangs_in_a_row_stop_gpu_work_for_five_minutes_doubling_to_an_hour() -> None:

@@ -226,19 +226,21 @@ async def test_run_takes_no_memory_that_has_to_stay_free(tmp_path: Path) -> None
     free_bytes = 256 << 20
     rig = Rig(tmp_path, f"device.0.free_mem {free_bytes}")
     async with rig.launcher.held():
-        short = [await rig.run(triad.SPEC, free_min_bytes=free_bytes + 1)]
+        short = [await rig.run(triad.SPEC, vram_free_min_bytes=free_bytes + 1)]
         assert "cuMemAlloc_v2" not in rig.calls(), "it is refused before"
-        enough = [await rig.run(triad.SPEC, free_min_bytes=free_bytes)]
+        enough = [await rig.run(triad.SPEC, vram_free_min_bytes=free_bytes)]
         peak_bytes = enough[0].vram_peak_bytes
         assert peak_bytes
-        least_bytes = free_bytes - peak_bytes
-        enough.append(await rig.run(triad.SPEC, stays_free_bytes=least_bytes))
-        short.append(await rig.run(triad.SPEC, stays_free_bytes=least_bytes + 1))
+    assert (rig.children, rig.contexts.used) == (1, 1)
+    left_bytes = free_bytes - peak_bytes
+    for least_bytes, reports in ((left_bytes, enough), (left_bytes + 1, short)):
+        memory = f"device.0.total_mem {2 * least_bytes}\ndevice.0.free_mem {free_bytes}"
+        other = Rig(tmp_path / str(least_bytes), memory)
+        reports.append(await other.run(triad.SPEC, vram_free_min_bytes=-1))
     assert good(enough) == [True] * 2
     failures = [report.failure for report in short if report.failure]
     assert [failure.reason for failure in failures] == [Reason.VRAM_SHORT] * 2
     assert str(free_bytes) in failures[0].detail
-    assert (rig.children, rig.contexts.used) == (1, 1)
 
 
 async def test_child_whose_parent_asks_no_more_gives_gpu_and_lock_back_and_another_follows(
