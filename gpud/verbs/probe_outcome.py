@@ -186,7 +186,8 @@ class ProbeOutcome:
         usual = ran.usual.get(mode)
         n = 0 if usual is None else usual.n
         if usual is None or n < FEWEST_USUAL:
-            return f"{n} of {FEWEST_USUAL} runs"
+            on_battery = ran.report.conditions.get("after.ac") is False
+            return f"{n} of {FEWEST_USUAL} runs{' on battery' if on_battery else ''}"
         if usual.median <= 0:
             return "the history says 0"
         return ProbeBaseline(usual.median, n, value / usual.median - 1.0)

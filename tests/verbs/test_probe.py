@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 
 from gpud.agent.measure.session import chosen
 from gpud.child import summary
+from gpud.child.probes import cpu_call
 from gpud.core.errors import ConfigError
 from gpud.core.sample import (
     Backend,
@@ -27,6 +29,7 @@ from gpud.core.sample import (
 )
 from gpud.requests import NotRunLine, RanLine, Usual
 from gpud.verbs.probe_outcome import ProbeOutcome
+from tests import histories
 from tests.standins.build import build_libcuda
 from tests.verbs.homes import called, configured, started
 
@@ -235,6 +238,30 @@ def test_probe_needs_no_running_gpud(tmp_path: Path) -> None:
     [run] = json.loads(ran.out)["runs"]
     assert (ran.code, run["failure"]) == (0, None)
     assert run["samples"][0]["median"] > 0
+
+
+@pytest.mark.parametrize(("status", "usual"), [("Charging", 1e-3), ("Discharging", 2e-3)])
+def test_run_on_battery_is_compared_with_those_on_battery(
+    tmp_path: Path, status: str, usual: float
+) -> None:
+    battery = tmp_path / "root/sys/class/power_supply/BAT0"
+    battery.mkdir(parents=True)
+    for name, words in {"type": "Battery", "status": status}.items():
+        (battery / name).write_text(f"{words}\n")
+    configured(tmp_path, f"sysroot = '{tmp_path / 'root'}'\n")
+    state = tmp_path / "var/lib/gpud"
+    state.mkdir(parents=True)
+    with histories.opened(state) as store:
+        for mains, figure in ((True, 1e-3), (False, 2e-3)):
+            of_then = {"probe_version": cpu_call.SPEC.version, "after.ac": mains}
+            past = (sample(figure, mode="call"),)
+            at_s = time.time() - 3600
+            store.append([histories.made(at_s, "cpu_call", None, past, conditions=of_then)] * 8)
+    ran = started(tmp_path, "probe", "cpu_call", "--json")
+    (result,) = json.loads(ran.out)["results"]
+    assert result["baseline"]["median"] == pytest.approx(usual)
+    other = started(tmp_path, "probe", "cpu_matmul").out
+    assert ("0 of 8 runs on battery\n" in other) is (usual == 2e-3)
 
 
 def test_probe_that_brings_nothing_is_1_and_says_why(tmp_path: Path) -> None:

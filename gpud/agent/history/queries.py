@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from gpud.agent.history.records import Entry, Finite, Flags, RecordBody, SavedState, typed
-from gpud.agent.history.schema import HOUR_S, PEER, PROBES, VERSION, among
+from gpud.agent.history.schema import HOUR_S, ON_BATTERY, PEER, PROBES, VERSION, among
 from gpud.agent.regression import commands
 from gpud.agent.regression.evaluation import RunFigures, stream_key
 from gpud.agent.state.facts import GPUS, KINDS
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN, remembered
 from gpud.core.errors import WireError
 from gpud.core.sample import Flag, Unit
+from gpud.core.streams import StreamKey
 
 if TYPE_CHECKING:
     import sqlite3
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from gpud.agent.regression.commands import Command
     from gpud.core.sample import Condition
-    from gpud.core.streams import StreamKey
     from gpud.document.machine import Expected
 
 MOST_EVENTS: Final = 1000
@@ -272,36 +272,27 @@ def conditions_around(
 # What is usual, for ``gpud probe``
 
 
-class StoredSeries(NamedTuple):
-    """Figures that compare with each other; ``gpu`` and ``peer`` are UUIDs, None for the CPU."""
-
-    gpu: str | None
-    probe: str
-    mode: str
-    version: int
-    peer: str | None = None
-
-
 def usual(
     connection: sqlite3.Connection, probes: Sequence[str], since_s: float
-) -> dict[StoredSeries, tuple[float, ...]]:
-    """Return the medians of the good, unflagged runs of ``probes`` after ``since_s``, by series.
+) -> dict[StreamKey, tuple[float, ...]]:
+    """Return the medians of the good, unflagged runs of ``probes`` after ``since_s``, by stream.
 
     A distribution with two modes (``peaks``) has no median to compare with.
     """
-    medians: defaultdict[StoredSeries, list[float]] = defaultdict(list)
+    medians: defaultdict[StreamKey, list[float]] = defaultdict(list)
     for probe in probes:
         rows = connection.execute(
-            f"SELECT r.gpu_uuid, s.mode, {VERSION}, {PEER}, s.median"  # noqa: S608  # ours
+            f"SELECT r.gpu_uuid, s.mode, {VERSION}, {ON_BATTERY}, {PEER}, s.median"  # noqa: S608  # ours
             " FROM runs r JOIN samples s ON s.run_id = r.id WHERE r.probe = ?"
             " AND r.finished_s >= ? AND r.failure IS NULL AND r.flags = '[]' AND s.peaks IS NULL",
             (probe, since_s),
         )
-        for gpu, mode, version, peer, figure in typed(
-            rows, tuple[str | None, str, int, str | None, Finite]
+        for gpu, mode, version, on_battery, peer, figure in typed(
+            rows, tuple[str | None, str, int, int, str | None, Finite]
         ):
-            medians[StoredSeries(gpu, probe, mode, version, peer)].append(figure)
-    return {series: tuple(figures) for series, figures in medians.items()}
+            key = StreamKey(gpu, probe, mode, version, bool(on_battery), peer)
+            medians[key].append(figure)
+    return {key: tuple(figures) for key, figures in medians.items()}
 
 
 # States

@@ -42,6 +42,10 @@ VERSION: Final = (
     " AND json_type(r.conditions, '$.probe_version') = 'integer'"
     " THEN json_extract(r.conditions, '$.probe_version') ELSE 1 END"
 )
+ON_BATTERY: Final = (
+    "CASE WHEN json_valid(r.conditions)"
+    """ THEN coalesce(json_type(r.conditions, '$."after.ac"') = 'false', 0) ELSE 0 END"""
+)
 PEER: Final = (
     "CASE WHEN json_valid(r.conditions) AND json_type(r.conditions, '$.peer') = 'text'"
     " THEN json_extract(r.conditions, '$.peer') END"

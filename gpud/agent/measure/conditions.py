@@ -158,9 +158,14 @@ def _words(text: Condition) -> frozenset[str] | None:
     return frozenset(text.split(",")) - {NONE} if isinstance(text, str) else None
 
 
+def power(sysroot: str) -> Conditions:
+    """Read what the machine runs on. Errors: none."""
+    return parsed(supplies(Path(sysroot, SUPPLIES)))
+
+
 def on_battery(sysroot: str) -> bool:
     """Say whether the machine is known to run on its battery."""
-    return parsed(supplies(Path(sysroot, SUPPLIES))).ac is False
+    return power(sysroot).ac is False
 
 
 def supplies(folder: Path) -> dict[str, dict[str, str]]:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 import gpud
 from gpud.agent import platform
 from gpud.agent.history import queries, reader
-from gpud.agent.history.queries import StoredSeries
+from gpud.agent.measure import conditions
 from gpud.agent.measure.breaker import State
 from gpud.agent.measure.clocks import now
 from gpud.agent.measure.launch import LaunchRefused
@@ -33,6 +33,7 @@ from gpud.core.errors import ConfigError, StoreError
 from gpud.core.gpu_names import Label, uuid_of
 from gpud.core.sample import Backend, Inventory, RunReport, Skip
 from gpud.core.stats import median
+from gpud.core.streams import StreamKey
 from gpud.gpu_lock import holder_of
 from gpud.requests import (
     BeginLine,
@@ -83,7 +84,7 @@ class Session:
         self._patience_s = patience_s
         self._gave_up = False
         self._listed: Sequence[Device] = ()
-        self._past: Mapping[StoredSeries, tuple[float, ...]] = {}
+        self._past: Mapping[StreamKey, tuple[float, ...]] = {}
 
     async def lines(self) -> AsyncGenerator[ProbeLine, None]:
         """Run everything, and yield the lines of the answer as they come.
@@ -176,8 +177,10 @@ class Session:
                 if isinstance(result, RunReport):
                     if self._pipeline is not None and result.failure is None:
                         self._pipeline.confirm(spec, device.uuid if device is not None else None)
-                    usual = self._usual(result)
-                    yield RanLine(repeat=repeat, gpu=gpu, report=result, usual=usual)
+                    power = conditions.named("after", conditions.power(self._settings.sysroot))
+                    report = dataclasses.replace(result, conditions=result.conditions | power)
+                    usual = self._usual(report)
+                    yield RanLine(repeat=repeat, gpu=gpu, report=report, usual=usual)
                 elif isinstance(result, WaitLine):
                     yield result
         except LaunchRefused as refused:
@@ -233,13 +236,14 @@ class Session:
         )
 
     def _usual(self, report: RunReport) -> dict[str, Usual]:
-        """Return what is usual on the same GPU with the same version of the probe, by mode."""
+        """Return what is usual in the same stream, by mode."""
         uuid = report.device.uuid if report.device is not None else None
         peer = report.conditions.get("peer")
         peer = peer if isinstance(peer, str) else None
+        on_battery = report.conditions.get("after.ac") is False
         past = {
             sample.mode: self._past.get(
-                StoredSeries(uuid, report.probe, sample.mode, report.version, peer)
+                StreamKey(uuid, report.probe, sample.mode, report.version, on_battery, peer)
             )
             for sample in report.samples
         }

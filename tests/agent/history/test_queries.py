@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gpud.agent.history import queries, records
-from gpud.agent.history.queries import StoredSeries, Window
+from gpud.agent.history.queries import Window
 from gpud.agent.history.records import Entry
 from gpud.agent.history.schema import FILE, MIGRATIONS
 from gpud.agent.state.facts import DRIVER_VERSION, GPUS, KERNEL
 from gpud.agent.state.presence import GPU_SEEN
 from gpud.core.errors import StoreError
 from gpud.core.sample import Flag, Peak
+from gpud.core.streams import StreamKey
 from tests.histories import failed, opened, run
 
 if TYPE_CHECKING:
@@ -127,7 +129,10 @@ def test_only_runs_that_compare_are_usual_together(tmp_path: Path) -> None:
     double = run(1.0, 8.0)
     (sample,) = double.report.samples
     peaks = (Peak(1.0, 0.5), Peak(5.0, 0.5))  # a median between them compares with nothing
+    on_battery = run(1.0, 12.0)
+    of_then = on_battery.report.conditions | {"after.ac": False}
     runs = [
+        with_report(on_battery, conditions=of_then),
         run(1.0, 1.0),
         run(1.0, 2.0, gpu="GPU-2"),
         run(1.0, 3.0, probe_version=2),
@@ -140,15 +145,16 @@ def test_only_runs_that_compare_are_usual_together(tmp_path: Path) -> None:
         run(1.0, 9.0, probe="nbody"),
         run(1.0, 10.0),
     ]
-    series = StoredSeries("GPU-1", "launch", "submit", 1)
+    series = StreamKey("GPU-1", "launch", "submit", 1)
     with opened(tmp_path) as store:
         assert store.append(runs) == []
         store.write(lambda c: c.execute("UPDATE samples SET median = 'many' WHERE median = 10.0"))
         assert store.read(queries.usual, ["launch", "triad"], 0.0) == {
             series: (1.0,),
-            series._replace(gpu="GPU-2"): (2.0,),
-            series._replace(version=2): (3.0,),
-            series._replace(peer="GPU-2"): (11.0,),
+            structs.replace(series, gpu="GPU-2"): (2.0,),
+            structs.replace(series, version=2): (3.0,),
+            structs.replace(series, peer="GPU-2"): (11.0,),
+            structs.replace(series, on_battery=True): (12.0,),
         }
 
 
