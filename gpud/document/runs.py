@@ -69,7 +69,8 @@ class Figures(msgspec.Struct, frozen=True):
         if not self.peaks:
             return [human(self.median, self.unit, self.mode)]
         return [
-            f"{human(peak.value, self.unit, self.mode)} ({peak.share:.0%})" for peak in self.peaks
+            f"{human(peak.value, self.unit, self.mode)} ({100 * peak.share:.0f} %)"
+            for peak in self.peaks
         ]
 
 

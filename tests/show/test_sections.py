@@ -166,7 +166,7 @@ EITHER: dict[str, tuple[Callable[[], Document], list[str]]] = {
     "unknown clocks": (lambda: telemetry(name="RTX"), ["no source tells: memory, use, power"]),
     "two humps and flags": (
         full,
-        ["13 µs (75%) / 40 µs (25%)", "not compared: GPU in use, slow clocks"],
+        ["13 µs (75 %) / 40 µs (25 %)", "not compared: GPU in use, slow clocks"],
     ),
     "failed run": (full, ["the last run failed: 8 of 8 bodies are wrong"]),
     "missing mode": (

@@ -119,7 +119,7 @@ def compared(
         words = f"the container measured {figure.gpu_name}, which is not the GPU gpud measured"
         return report(ContainerVerdict.NOT_COMPARABLE, words)
     ratio = figure.flops_per_second / rate
-    words = f"the container reaches {ratio:.0%} of the in-process n-body"
+    words = f"the container reaches {100 * ratio:.0f} % of the in-process n-body"
     return report(ContainerVerdict.AGREES, words, ratio)
 
 

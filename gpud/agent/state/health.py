@@ -19,6 +19,7 @@ from gpud.core.advice import Situation
 from gpud.core.health import Health, Level
 from gpud.core.report import RECENT_S, DxgKind, Owner
 from gpud.core.sample import Reason
+from gpud.units import plural
 from gpud.words import because
 
 if TYPE_CHECKING:
@@ -115,8 +116,8 @@ def _gate(snapshot: Snapshot) -> Health | None:
     if not alike:
         return Health(Level.OK) if "gate" in snapshot.health else None
     words = "; ".join(
-        f"{', '.join(sorted(counts))}{where} skipped {max(counts.values())} times in a row: "
-        f"{because(reason)}"
+        f"{', '.join(sorted(counts))}{where} skipped "
+        f"{plural(max(counts.values()), 'time')} in a row: {because(reason)}"
         for (where, reason), counts in sorted(alike.items())
     )
     return Health(Level.DEGRADED, "starved", words, GATE_FIX)

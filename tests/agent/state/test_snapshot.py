@@ -195,6 +195,8 @@ def test_a_probe_put_off_for_too_long_degrades_the_gate_until_it_runs() -> None:
     assert health.detail == "launch on GPU 0 skipped 2 times in a row: somebody else uses the GPU"
     ran = finished()(starved)
     assert ran.health["gate"].level is Level.OK
+    once = happened.folded(START, skip("launch", gpu=uuid, starving=True))
+    assert "skipped 1 time in a row" in (once.health["gate"].detail or "")
     several = happened.folded(
         START,
         *(skip("launch", gpu=uuid, starving=True) for _ in range(3)),
