@@ -44,10 +44,15 @@ class Decisions:
 
     made: list[tuple[str, Choice | str]] = field(default_factory=list)
     uids: list[int] = field(default_factory=list)
+    answers: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.answers.set()
 
     async def decide(
         self, kind: str, uid: int, choice: Choice = EVERYTHING, fingerprint: str | None = None
     ) -> None:
+        await asyncio.to_thread(self.answers.wait, LIMIT_S)
         self.made.append((kind, fingerprint or choice))
         self.uids.append(uid)
 
