@@ -34,6 +34,8 @@ SPARE: Final = 64
 """File descriptors that are left for what the agent does beside HTTP."""
 BATCH: Final = 8
 """Connections that are closed together to make room, so that a flood is not sorted for each one."""
+MOST_UNSENT: Final = 16
+"""Responses that wait for slow clients at once: each may hold a whole page in memory."""
 SHUTDOWN_S: Final = 1.0
 """Of TLS: how long a client has to say goodbye."""
 RESET: Final = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -84,10 +86,9 @@ class ConnectionPool:
             waiting = [
                 each for each in self._connections if each.state is not ConnectionState.RESPONSE
             ]
-            for each in sorted(waiting, key=lambda each: each.since_s)[:BATCH]:
-                self._turn_away(each)
+            self._close_oldest(waiting, BATCH, Refused.TOO_MANY_CONNECTIONS)
             if is_full and not waiting:
-                self._turn_away(connection)
+                self._close_oldest([connection], 1, Refused.TOO_MANY_CONNECTIONS)
                 return
         self._connections.add(connection)
         self.stirred.set()
@@ -95,6 +96,15 @@ class ConnectionPool:
     def remove(self, connection: Connection) -> None:
         """Remove a connection; twice does no harm."""
         self._connections.discard(connection)
+
+    def limit_unsent(self) -> None:
+        """Close the oldest of too many connections whose clients do not read."""
+        unsent = [
+            connection
+            for connection in self._connections
+            if connection.state is ConnectionState.UNSENT
+        ]
+        self._close_oldest(unsent, len(unsent) - MOST_UNSENT, Refused.TOO_SLOW)
 
     def close_overdue(self, now_s: float) -> None:
         """Close the connections whose deadline has passed."""
@@ -116,9 +126,10 @@ class ConnectionPool:
         for connection in list(self._connections):
             connection.close()
 
-    def _turn_away(self, connection: Connection) -> None:
-        self.refusals.count(Refused.TOO_MANY_CONNECTIONS)
-        connection.close()
+    def _close_oldest(self, connections: list[Connection], count: int, reason: Refused) -> None:
+        for connection in sorted(connections, key=lambda each: each.since_s)[: max(count, 0)]:
+            self.refusals.count(reason)
+            connection.close()
 
 
 def _few_descriptors(newest: Connection) -> bool:
@@ -256,6 +267,11 @@ class Connection(H11Protocol):
             self.cycle.keep_alive = False
             return True
         return None
+
+    def pause_writing(self) -> None:
+        """Count a client that does not read."""
+        super().pause_writing()
+        self._pool.limit_unsent()
 
     # --- uvicorn ---------------------------------------------------------------------------------
 

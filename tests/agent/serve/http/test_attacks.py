@@ -14,7 +14,7 @@ import pytest
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gpud.agent.serve.http.connection import Connection, ConnectionLimits
+from gpud.agent.serve.http.connection import MOST_UNSENT, Connection, ConnectionLimits
 from gpud.agent.serve.refusals import Refused
 from tests.agent.serve.http.armed import Armed, armed, authority, client
 from tests.waiting import LIMIT_S, until
@@ -141,6 +141,20 @@ def test_client_that_reads_a_byte_at_a_time_is_reset_in_time() -> None:
                 received += len(slow.recv(1))
             answers(listener)
         assert received < 100_000
+
+
+def test_of_sixty_slow_readers_the_last_ones_stay(plain: Armed) -> None:
+    answers(plain)
+    before = descriptors()
+    many = []
+    for number in range(60):
+        many.append(slow_reader(plain))
+        if number % 20 == 0:
+            answers(plain)
+    until(lambda: sum(map(closed, many)) == len(many) - MOST_UNSENT, "all but the last ones gone")
+    answers(plain)
+    assert not any(map(closed, many[-8:]))
+    let_go(plain, before)
 
 
 def test_requests_sent_ahead_get_one_answer(plain: Armed) -> None:
