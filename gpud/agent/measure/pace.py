@@ -258,4 +258,6 @@ class Rounds:
 
     def _since_s(self, name: str, now_s: float) -> float | None:
         last_s = self._due_s.get(name)
-        return None if last_s is None else now_s - last_s
+        if last_s is None:
+            return None
+        return now_s - last_s if last_s <= now_s else math.inf  # the clock was set back

@@ -214,6 +214,22 @@ def test_large_probes_rotate_within_their_share_of_the_gpu(
     assert usual < seldom
 
 
+def test_clock_that_is_set_back_by_a_month_lets_no_large_probe_wait_for_longer(
+    tmp_path: Path,
+) -> None:
+    rounds = paced(tmp_path)
+    moments: dict[str, list[float]] = {probe.name: [] for probe in LARGE}
+    costs_s = dict.fromkeys(moments, 0.3)
+    now_s = 10.0
+    while now_s < 2 * DAY_S:
+        ahead_s = 30 * DAY_S if now_s < 2 * HOUR_S else 0.0
+        for probe in begin(rounds, LARGE, now_s + ahead_s, costs_s).probes:
+            moments[probe.name].append(now_s)
+        now_s += rounds.interval_s()
+    for name, ran in moments.items():
+        assert max(gaps([*ran, now_s])) <= 4 * HOUR_S, name
+
+
 def test_large_interval_that_is_set_is_kept_whatever_it_costs(tmp_path: Path) -> None:
     rounds = paced(tmp_path, large_interval_s=300.0)
     due = [begin(rounds, (TRIAD,), 60.0 * minute, {"triad": 1.0}).probes for minute in range(11)]
