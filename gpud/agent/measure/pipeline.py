@@ -296,10 +296,9 @@ class Pipeline:
         snapshot = self._board.read()
         measure = with_run(snapshot.measure, snapshot.gpus, report, due.uuid, after, flags, past)
         self._board.publish(measure=measure)
-        failed = (
-            due.device is not None and report.failure is not None
-        )  # the CPU says nothing of GPUs
-        if failed and not self._launcher.has_context(due.uuid):
+        failure = None if due.device is None else report.failure  # the CPU's says nothing of GPUs
+        ended = failure is not None and failure.reason is not Reason.SPAWN_FAILED
+        if ended and not self._launcher.has_context(due.uuid):
             self._inventory = None  # it cost the child: what was there may be gone
 
     def _skip(

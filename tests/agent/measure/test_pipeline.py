@@ -189,6 +189,24 @@ async def test_run_by_hand_may_be_good_before_a_round_has_listed_the_gpus(bench:
     assert "launch GPU-0" not in runs(bench)
 
 
+async def test_child_that_cannot_be_started_leaves_list_and_other_figures_as_they_are(
+    bench: Bench,
+) -> None:
+    lock = bench.folder / "gpu.lock"
+    async with bench.pipeline() as pipeline:
+        await pipeline.round(Of(Pace.SMALL, Pace.LARGE))
+        lock.unlink()
+        lock.mkdir()
+        await pipeline.round(Of(Pace.SMALL))
+    measure = bench.board.read().measure
+    assert measure.inventory is not None
+    assert measure.inventory.failure is None
+    failures = {str(key): state.report.failure for key, state in measure.probes.items()}
+    reasons = {key: failure and failure.reason for key, failure in failures.items()}
+    assert reasons["launch on GPU 0"] is Reason.SPAWN_FAILED
+    assert reasons["triad on GPU 0"] is None
+
+
 @pytest.mark.parametrize(
     ("paces", "state", "expected"),
     [
