@@ -230,11 +230,15 @@ def _exposed(snapshot: Snapshot) -> str | float | None:
 
 
 def shown_by_others(snapshot: Snapshot) -> frozenset[str]:
-    """Name the GPUs that NVML or nvidia-smi sees: with no list of CUDA's, those are not gone."""
+    """Name the GPUs that NVML or nvidia-smi sees: with no list of CUDA's, those are not gone.
+
+    Answers that were too old when CUDA was asked do not count.
+    """
+    look_s = snapshot.measure.inventory_mono_s or 0.0
     return frozenset(
         reading.value
         for answer in snapshot.telemetry.answers.values()
-        if answer.source != CUDA
+        if answer.source != CUDA and answer.holds(look_s)
         for reading in answer.readings
         if reading.field == "uuid" and type(reading.value) is str
     )

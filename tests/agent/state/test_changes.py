@@ -371,6 +371,8 @@ def test_a_gpu_that_others_see_is_not_gone_although_cuda_finds_no_device(source:
     alone, seen = (inventory_taken(none, 1.0, 7.0)(s) for s in (EMPTY, shown(source, "A")(EMPTY)))
     assert facts(alone, 1.0, "")["gpus"] == Fact("", CUDA_LISTS, 7.0)
     assert "gpus" not in facts(seen, 1.0, "")
+    later = inventory_taken(none, 1.0, 1e6)(shown(source, "A")(EMPTY))  # others saw it days ago
+    assert facts(later, 1e6, "")["gpus"] == Fact("", CUDA_LISTS, 1e6)
 
 
 def test_a_run_is_kept_with_what_was_known_and_nothing_else() -> None:
