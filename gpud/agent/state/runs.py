@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 
 def current(snapshot: Snapshot, now: Instant) -> dict[ProbeKey, ProbeState]:
-    """Return the probes whose last run is recent enough to stand for now."""
+    """Return the probes whose last run is recent enough to stand for now.
+
+    The age is by the wall clock as well: while the machine slept, the monotonic one stood still.
+    """
     specs = {spec.name: spec for spec in snapshot.measure.specs}
     runs = {}
     for key, state in snapshot.measure.probes.items():
@@ -42,7 +45,8 @@ def current(snapshot: Snapshot, now: Instant) -> dict[ProbeKey, ProbeState]:
             interval_s = snapshot.pace.container_s
         else:
             interval_s = snapshot.pace.beat.run_s(specs.get(key.probe))
-        if now.mono_s - state.finished_mono_s <= holds_s(interval_s):
+        age_s = max(now.mono_s - state.finished_mono_s, now.wall_s - state.finished_s)
+        if age_s <= holds_s(interval_s):
             runs[key] = state
     return runs
 

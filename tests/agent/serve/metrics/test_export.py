@@ -80,6 +80,8 @@ def test_failure_takes_the_figures_of_its_probe_away() -> None:
 
 
 def test_figures_that_are_too_old_are_not_published() -> None:
+    woken = scrape(snapshots.full(), Instant(NOW.wall_s + 86400, NOW.mono_s + 10))
+    assert "gpud_probe_latency_median_seconds" not in woken
     text = scrape(snapshots.full(), later(86400))
     assert "gpud_gpu_temperature_celsius" not in text
     assert "gpud_probe_latency_median_seconds" not in text
@@ -107,7 +109,7 @@ def test_ratio_needs_both_latencies_of_one_run(missing: str | None) -> None:
     whole = snapshots.launches()
     samples = tuple(sample for sample in whole.samples if sample.mode != missing)
     report = replace(whole, samples=samples)
-    event = run_finished(report, snapshots.DEVICE.uuid, 0.0, NOW.mono_s)
+    event = run_finished(report, snapshots.DEVICE.uuid, NOW.wall_s, NOW.mono_s)
     ratio = series(scrape(event(snapshots.full())), "gpud_submit_roundtrip_to_pipelined_ratio")
     assert ratio == ({} if missing else {'gpu="0"': 6.0})
 
