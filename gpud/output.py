@@ -50,9 +50,10 @@ def dumb() -> bool:
 def ascii_only() -> bool:
     """Return whether block elements on stdout would not be seen as such.
 
-    The locale counts and not the encoding: Python takes UTF-8 in the C locale too.
+    The locale counts beside the encoding: Python takes UTF-8 in the C locale too.
     """
-    if sys.stdout.isatty() and dumb():
+    encoded = "utf" in (sys.stdout.encoding or "").lower()
+    if not encoded or (sys.stdout.isatty() and dumb()):
         return True
     names = ["LC_ALL", "LC_CTYPE", "LANG"]
     if os.environ.get("LANG") == "C" and os.environ.get("LC_CTYPE") == "C.UTF-8":

@@ -45,6 +45,8 @@ FACTS_EVERY = 30
 and an answer may not have come in time.
 """
 AGENT_STOP_S = 5.0
+LEFT_STOP_S = 1.0
+"""Of the agent of a killed supervisor, which ends by itself: dockerd is looked at after it."""
 AFTER_ERROR_S = 1.0
 MOST_REAPED = 1000
 """In one round: what the agent leaves behind, which is ours to reap, may end faster than that."""
@@ -96,7 +98,7 @@ class Supervisor:
             signal.signal(number, self._signalled)
         log.info("supervisor_started", pid=os.getpid(), policy=self.policy)
         if (left := report.last_agent(self._path)) is not None:
-            process.end(left, AGENT_STOP_S)  # it ends with its supervisor, which was killed
+            process.end(left, LEFT_STOP_S)  # it ends with its supervisor, which was killed
         while not self._stop:
             try:
                 self._round(reader)

@@ -50,7 +50,7 @@ PEER: Final = (
     "CASE WHEN json_valid(r.conditions) AND json_type(r.conditions, '$.peer') = 'text'"
     " THEN json_extract(r.conditions, '$.peer') END"
 )
-"""Columns of a run ``r``; a run without a version is of the first, as in ``regression.streams``."""
+"""Columns of a run ``r``; one without a version is of the first, as in ``evaluation``."""
 
 MIGRATIONS = (
     # Schema 5, of version 0.1.0; an hour of flagged runs only has no figure.

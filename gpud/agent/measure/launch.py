@@ -435,7 +435,7 @@ class Launcher:
         if self._rest is not None:
             self._rest.cancel()
             self._rest = None
-        if self.standing.state is State.OPEN:
+        if self.standing.state == State.OPEN:
             rest_s = breaker.retry_at_s - now_s
             self._rest = asyncio.get_running_loop().call_later(rest_s, self._rest_over)
         if self.standing != before:

@@ -146,7 +146,7 @@ class Session:
         if words := self._launcher.contexts.warning:
             yield WaitLine(message=words)
         standing = self._launcher.standing
-        if standing.state is State.OPEN:
+        if standing.state == State.OPEN:
             yield WaitLine(message=f"the agent starts no GPU work (open): {standing.detail}")
             yield WaitLine(message=f"  fix: {standing.fix}")
         try:

@@ -126,7 +126,7 @@ def _gate(snapshot: Snapshot) -> Health | None:
 def _gpu(snapshot: Snapshot) -> Health | None:
     """Return the health of ``gpu``: whether the driver answers at all."""
     standing = snapshot.measure.breaker
-    if standing is None or standing.state is State.CLOSED:
+    if standing is None or standing.state == State.CLOSED:
         return None if standing is None else Health(Level.OK)
     level, reason = BREAKER[standing.state]
     words = _words(standing, _kernel_words(snapshot, standing))
@@ -204,9 +204,9 @@ def _words(standing: BreakerReport, kernel: str | None) -> str:
     parts = [standing.detail or standing.what or "a driver call hung"]
     if standing.hangs > 1:
         parts.append(f"{standing.hangs} times in a row")
-    if standing.state is State.STUCK:
+    if standing.state == State.STUCK:
         parts.append("no GPU work starts until that process is gone")
-    elif standing.state is State.HALF_OPEN:
+    elif standing.state == State.HALF_OPEN:
         hung = (standing.what or "what hung").partition(" on ")[0]
         parts.append(f"{hung} is tried in the next round")
     elif standing.retry_s is not None and standing.since_s is not None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MOST: Final = 60
 """Points of a series."""
-LOOKED_THROUGH: Final = 500
+LOOKED_THROUGH: Final = 2000
 """Newest runs of a probe among which they are looked for: on a busy GPU few are clean."""
 DIGITS: Final = 4
 """Significant digits that are published: a bar has eight heights."""

@@ -81,7 +81,9 @@ def _by_report(report: DockerdReport) -> Finding:
     if report.up and report.reason is None:
         return ok(f"{version}, {report.detail or 'kept by gpud'}")
     if report.up:
-        return advice(f"{version}: {report.detail or report.reason}", report.fix or "gpud status")
+        owner = report.owner.replace("_", " ")
+        evidence = f"{version}, owner {owner}: {report.detail or report.reason}"
+        return advice(evidence, report.fix or "gpud status")
     if report.state == "starting":
         return unknown("starting", "ask again in a moment")
     evidence = f"down: {report.detail or report.reason or report.state}"
