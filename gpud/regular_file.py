@@ -60,18 +60,18 @@ def text(path: str | Path, limit: int = LARGEST) -> str | None:
         return None
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Put ``content`` in place of ``path`` in one moment, for everybody to read.
+def replace(path: Path, content: bytes, mode: int = READABLE) -> None:
+    """Put ``content`` in place of ``path`` in one moment, for everybody to read by default.
 
     A reader sees the old or the new. Errors: ``OSError``, and nothing is left of it.
     """
     fresh = path.with_name(f".{path.name}.new")
     fresh.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(fresh, flags, READABLE)
+    descriptor = os.open(fresh, flags, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, READABLE)
+            os.fchmod(descriptor, mode)
             file.write(content)
         fresh.rename(path)
     except OSError:

@@ -73,15 +73,17 @@ def rotate(path: Path, largest: int) -> None:
     Errors: ``OSError`` when it cannot be emptied.
     """
     try:
-        if path.stat().st_size <= largest:
-            return
+        facts = path.stat()
     except FileNotFoundError:
+        return
+    if facts.st_size <= largest:
         return
     with contextlib.suppress(OSError):
         with path.open("rb") as log:
             log.seek(-largest, os.SEEK_END)  # its writer may have made it any size
             last = log.read(largest)
-        regular_file.replace(path.with_name(f"{path.name}.1"), last)
+        mode = stat.S_IMODE(facts.st_mode)
+        regular_file.replace(path.with_name(f"{path.name}.1"), last, mode)
     os.truncate(path, 0)
 
 

@@ -282,8 +282,10 @@ def test_a_log_that_its_writer_made_enormous_is_cut_and_never_read_whole(tmp_pat
         writer.truncate(1 << 42)
         writer.seek(0, os.SEEK_END)
         writer.write(b"last words\n")
+    log.chmod(0o640)
     files.rotate(log, 1024)
     assert log.stat().st_size == 0
+    assert stat.S_IMODE((tmp_path / "agent.log.1").stat().st_mode) == 0o640
     rest = (tmp_path / "agent.log.1").read_bytes()
     assert len(rest) == 1024
     assert rest.endswith(b"last words\n")
