@@ -144,10 +144,10 @@ class Armed:
                 received += piece
         return received
 
-    def scrape(self, authorization: str = "") -> int:
-        """Ask for /metrics on a new connection and return the HTTP status."""
+    def scrape(self, authorization: str = "", opened: socket.socket | None = None) -> int:
+        """Ask for /metrics on a new connection, or ``opened``, and return the HTTP status."""
         line = f"authorization: {authorization}\r\n" if authorization else ""
-        with self.connect() as client:
+        with opened or self.connect() as client:
             client.settimeout(10)
             head = f"GET /metrics HTTP/1.1\r\nhost: localhost\r\n{line}"
             client.sendall(f"{head}connection: close\r\n\r\n".encode())

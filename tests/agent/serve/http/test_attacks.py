@@ -250,15 +250,17 @@ def test_when_descriptors_run_out_the_next_scrape_still_gets_in() -> None:
     import resource
 
     with armed() as listener:
+        clients = [socket.socket() for _ in range(4)]  # the limit is theirs, too
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() + 60, hard))
-            for _ in range(4):
+            for client in clients:
                 listener.keep(40)
                 for kept in listener.kept[:30]:
                     kept.close()
                 del listener.kept[:30]
-                answers(listener)
+                client.connect(("127.0.0.1", listener.port))
+                assert listener.scrape(opened=client) == 200
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
