@@ -65,7 +65,8 @@ def test_systemd_runs_gpud_and_brings_it_back_and_the_shell_leaves_it_at_that(
         until(lambda: unit(made, "ActiveState") == "active", "the next supervisor")
         second = runs_as_unit(made)
         as_person = ("runuser", "-u", USER, "--", "gpud")
-        made.well(*as_person, "restart")
+        for _ in range(6):  # systemd itself refuses the sixth start within ten seconds
+            made.well(*as_person, "restart")
         assert runs_as_unit(made) != second
         made.well("systemctl", "stop", "gpud-wsl")
         assert (made.root / "run/gpud/stopped").exists(), "an opened shell does not start it"
