@@ -88,7 +88,17 @@ def stretch(budget: int | None, used: int) -> float:
 
 def is_due(every_s: float, since_s: float | None, round_s: float) -> bool:
     """Return whether what happens every so often is due; ``since_s``: None for never yet."""
-    return since_s is None or since_s < 0 or since_s >= every_s - EARLY_RATIO * round_s
+    return since_s is None or since_s >= every_s - EARLY_RATIO * round_s
+
+
+def elapsed_s(last_s: float | None, now_s: float) -> float | None:
+    """Return the seconds since a moment, None for no moment; for ever where it is yet to come.
+
+    Then the clock was set back.
+    """
+    if last_s is None:
+        return None
+    return now_s - last_s if last_s <= now_s else math.inf
 
 
 def _whole(every_s: float, round_s: float, step_s: float) -> float:
@@ -232,8 +242,7 @@ class Rounds:
 
     def _rests(self, now_s: float) -> bool:
         """Whether the GPU is left alone in a round on battery."""
-        every_s = self._plan.battery_s
-        since_s = None if self._gpu_s is None else now_s - self._gpu_s
+        every_s, since_s = self._plan.battery_s, elapsed_s(self._gpu_s, now_s)
         return every_s == math.inf or not is_due(every_s, since_s, self.interval_s())
 
     def _rest_until_s(self, now_s: float) -> float | None:
@@ -250,14 +259,11 @@ class Rounds:
             return True
         round_s = self._plan.round_s
         factor = stretch(self._plan.budget, used)
-        return factor == 1 or is_due(factor * round_s, now_s - last_s, round_s)
+        return factor == 1 or is_due(factor * round_s, elapsed_s(last_s, now_s), round_s)
 
     def _every_s(self, spec: ProbeSpec) -> float:
         small = spec.pace is Pace.SMALL
         return (self._plan.small_s if small else self._plan.large_s) * spec.every
 
     def _since_s(self, name: str, now_s: float) -> float | None:
-        last_s = self._due_s.get(name)
-        if last_s is None:
-            return None
-        return now_s - last_s if last_s <= now_s else math.inf  # the clock was set back
+        return elapsed_s(self._due_s.get(name), now_s)
