@@ -86,7 +86,7 @@ class Observer:
         self, gpus: Collection | Nvml, sysroot: str, *, patience_s: float = PATIENCE_S
     ) -> None:
         self._gpus = gpus
-        self._supplies = Path(sysroot, SUPPLIES)
+        self._sysroot = sysroot
         self._patience_s = patience_s
 
     async def look(self, uuid: str | None) -> Conditions:
@@ -94,14 +94,14 @@ class Observer:
 
         Errors: none; ``unread`` says why there are none of the GPU.
         """
-        power = parsed(supplies(self._supplies))
+        of_machine = power(self._sysroot)
         if uuid is None:
-            return power
+            return of_machine
         try:
             readings = await self._gpus.look(self._patience_s)
         except TelemetryError as error:
-            return replace(power, unread=error.reason)
-        return of(readings, uuid, power)
+            return replace(of_machine, unread=error.reason)
+        return of(readings, uuid, of_machine)
 
 
 def of(readings: Sequence[Reading], uuid: str, power: Conditions) -> Conditions:
