@@ -29,7 +29,7 @@ LONGEST_BAR: Final = 40
 LEGEND: Final = (
     "value: median of the calls, or of the runs' medians; spread: from p10 to p90, or",
     "from the lowest run to the highest, as a share of it; baseline: median of n runs",
-    "of the last 30 days, same GPU, probe and version",
+    "of the last 30 days, same GPU, probe, version and power (mains or battery)",
 )
 
 
